@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.browser.chromium import Chromium, chromium
+from tests.browser.live_page import NAME, TOKEN, Page
+from tests.browser.live_run import LiveRun
 from tests.fetch_cifar10 import NotAvailableError, pack
+from tests.service.fake_primaries import FakePrimaries
 from tests.support.cache import cached, unavailable
 from tests.support.clock import Clock
 from tests.support.result_logs import unpacked
@@ -29,6 +32,10 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.service.endpoint import Endpoint
+from aiperf_hpc.service.run_queue import RunQueue
+from aiperf_hpc.service.runs import FolderOfRuns
+from aiperf_hpc.service.server import ServerThread
 from aiperf_hpc.trial import StepPart
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -63,6 +70,33 @@ def browser() -> Iterator[Chromium]:
         unavailable("no chromium on this machine; `make browser` installs it")
     with chromium(program) as started:
         yield started
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveRun]:
+    with LiveRun(tmp_path / "runs" / NAME.replace("/", "")) as run:
+        yield run
+
+
+@pytest.fixture
+def page(browser: Chromium, live: LiveRun) -> Iterator[Page]:
+    with ServerThread(FolderOfRuns(live.paths.root.parent)) as server:
+        yield Page(browser, server.url)
+    assert browser.complaints == []
+
+
+@pytest.fixture
+def changed(
+    browser: Chromium, live: LiveRun, tmp_path: Path
+) -> Iterator[tuple[Page, FakePrimaries]]:
+    """The page of a service that changes what is in its folder; nothing is really started."""
+    tokens = tmp_path / "tokens"
+    tokens.touch(mode=0o600)
+    tokens.write_text(TOKEN)
+    folder, primaries = live.paths.root.parent, FakePrimaries()
+    queue, endpoint = RunQueue(folder, primaries), Endpoint(token_file=tokens)
+    with queue.working(), ServerThread(FolderOfRuns(folder), endpoint, queue=queue) as server:
+        yield Page(browser, server.url), primaries
 
 
 def _long(folder: Path) -> Path:

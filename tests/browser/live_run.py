@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from tests.support.clock import Clock
@@ -23,6 +23,15 @@ from tests.support.telemetry import equipment, sample
 from aiperf_hpc.run import records
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
+
+
+class Family(NamedTuple):
+    """A trial, one grown from it, and one grown from that, which is under way."""
+
+    parent: str
+    child: str
+    grandchild: str
+
 
 AGO = 600.0
 """Seconds since its start when the writing begins."""
@@ -95,3 +104,19 @@ class LiveRun:
             self._sampled.add(number)
             worker.write(records.TelemetryStarted(equipment=equipment(f"node{number:03d}")))
         worker.write(records.TelemetrySampled(sample=sample()), after=30.0)
+
+    def family(self) -> Family:
+        """Let a replica train a trial, one grown from it, and one grown from that."""
+        grown, trials = Grown(initial_graph(self.workers[0].config)), list[str]()
+        for number in range(3):
+            trials.append(self.begin(0, grown))
+            self.epoch(trials[-1], 1, correct=180 + 30 * number)
+            if number < 2:
+                self.finish(trials[-1])
+                grown = self.grow(0, grown, trials[-1])
+        return Family(*trials)
+
+    def damage(self, replica: str) -> None:
+        """Write a line that is no record into a replica's journal."""
+        with self.paths.replica_journal(replica).open("ab") as journal:
+            journal.write(b"garbage\n")

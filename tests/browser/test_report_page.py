@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.browser.accessibility import assert_accessible
 from tests.browser.chromium import Chromium
 from tests.browser.conftest import TRIALS
 
@@ -26,15 +26,7 @@ def test_axe_finds_nothing(
     browser: Chromium, axe: str, reports: dict[str, Path], report: str, width: int, scheme: str
 ) -> None:
     browser.open(reports[report], width=width, scheme=scheme)
-    browser.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    browser.evaluate(f"{axe}; 0")
-    found = browser.evaluate(
-        "axe.run(document).then(result => ({passes: result.passes.map(rule => rule.id),"
-        " violations: result.violations.map(rule =>"
-        " [rule.id, rule.impact, rule.nodes.map(node => node.target.join(' '))])}))"
-    )
-    assert found["violations"] == [], json.dumps(found["violations"], indent=1)
-    assert {"color-contrast", "document-title", "region"} <= set(found["passes"])
+    assert_accessible(browser, axe)
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from tests.browser.accessibility import assert_accessible
 from tests.browser.chromium import Chromium
 from tests.support.site import build_site
 
@@ -44,13 +44,7 @@ def test_a_page_fits_its_window_and_axe_finds_nothing(
 ) -> None:
     browser.open(site / f"{page}.html", width=width, scheme="light")
     assert browser.evaluate("document.documentElement.scrollWidth") == width
-    browser.evaluate(f"{axe}; 0")
-    found = browser.evaluate(
-        "axe.run(document).then(result =>"
-        " result.violations.map(rule =>"
-        " [rule.id, rule.impact, rule.nodes.map(node => node.target.join(' '))]))"
-    )
-    assert found == [], json.dumps(found, indent=1)
+    assert_accessible(browser, axe)
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -1,0 +1,48 @@
+"""The live page fits windows of any width, and axe finds nothing."""
+
+from __future__ import annotations
+
+import urllib.request
+
+import pytest
+from tests.browser.accessibility import assert_accessible
+from tests.browser.live_page import DESK, NAME, PHONE, RUN, TOKEN, Page
+from tests.browser.live_run import LiveRun
+from tests.service.fake_primaries import FakePrimaries
+
+pytestmark = pytest.mark.browser
+
+
+def _submit(page: Page) -> None:
+    request = urllib.request.Request(  # noqa: S310 -- loopback
+        f"{page.url}/api/v1/runs",
+        data=b'{"nodes": 1, "hours": 1}',
+        headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as answer:  # noqa: S310
+        assert answer.status == 202
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_axe_finds_nothing_and_nothing_sticks_out(
+    changed: tuple[Page, FakePrimaries], live: LiveRun, axe: str, width: int, scheme: str
+) -> None:
+    page, primaries = changed
+    primaries.other = "another run computes here"
+    _submit(page)
+    live.damage("r1")
+    family = live.family()
+    live.sample()
+    trial = f"{RUN}/trials/{family.child}"
+    for fragment, part, ready in (("", "list", NAME), (trial, "trial", "Layers")):
+        page.open(fragment, width=width, scheme=scheme, policy=False)
+        page.shows(f"[data-part={part}]", ready)
+        page.shows(
+            "[data-part=changes]" if fragment else "#queue table", "top" if fragment else "Cancel"
+        )
+        if fragment:
+            page.shows("[data-part=tree]", family.grandchild)
+            page.shows("[data-part=time]", "train")
+        assert_accessible(page.browser, axe)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
