@@ -8,9 +8,10 @@ import re
 import shutil
 import sys
 import textwrap
-import unicodedata
 from io import TextIOWrapper
 from typing import TextIO
+
+from rich.cells import cell_len, chop_cells
 
 READABLE = "aiperf.readable"
 """Name of the codec error handler that replaces characters missing from the locale's encoding."""
@@ -82,24 +83,12 @@ def as_printed(text: str, stream: TextIO) -> str:
 
 def width(text: str) -> int:
     """Return the width of ``text`` in terminal columns."""
-    return sum(map(_columns, text))
-
-
-def _columns(character: str) -> int:
-    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+    return cell_len(text)
 
 
 def cut(text: str, columns: int) -> str:
     """Truncate ``text`` to a number of terminal columns."""
-    kept, left = [], columns
-    for character in text:
-        left -= _columns(character)
-        if left < 0:
-            break
-        kept.append(character)
-    return "".join(kept)
+    return next(iter(chop_cells(text, columns)), "")
 
 
 def window_columns() -> int:

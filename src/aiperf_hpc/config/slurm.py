@@ -98,7 +98,5 @@ class SlurmConfig(Section):
 
     def of_group(self, group: SlurmNodeGroup) -> SlurmConfig:
         """Return the requests for the nodes of one group."""
-        own = {"gres": group.gres, "constraint": group.constraint}
-        given = {name: value for name, value in own.items() if value is not None}
-        update = {"partition": group.partition, "node_groups": (), **given}
-        return self.model_copy(update=update)
+        given = group.model_dump(exclude={"nodes"}, exclude_none=True)
+        return self.model_copy(update={**given, "node_groups": ()})

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import TypeVar, cast
 
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph.layers import Layer, Shape
 from aiperf_hpc.graph.layers.base import require
 from aiperf_hpc.graph.recording import KINDS, layer_from, recorded
 from aiperf_hpc.untrusted.files import parsed_json
+
+T = TypeVar("T")
 
 MOST_NODES = 20_000
 """Maximum number of nodes. ResNet-50 has 175; the limit is twice the size of the deepest network
@@ -95,39 +97,28 @@ class Graph:
     @cached_property
     def parameters(self) -> Mapping[str, Shape]:
         """Shape of every trainable parameter, by name ``node/parameter``."""
-        return {
-            f"{node.name}/{key}": shape
-            for node in self.nodes
-            for key, shape in node.layer.parameters(*self.input_shapes(node.name)).items()
-        }
+        return self._of_each(lambda node: node.layer.parameters(*self.input_shapes(node.name)))
 
     @cached_property
     def statistics(self) -> Mapping[str, Shape]:
         """Shape of every array that is updated without a gradient, by name ``node/statistic``."""
-        return {
-            f"{node.name}/{key}": shape
-            for node in self.nodes
-            for key, shape in node.layer.statistics(*self.input_shapes(node.name)).items()
-        }
+        return self._of_each(lambda node: node.layer.statistics(*self.input_shapes(node.name)))
 
     @cached_property
     def decayed(self) -> frozenset[str]:
         """Parameters subject to weight decay, named as in ``parameters``."""
         return frozenset(
-            f"{node.name}/{key}"
-            for node in self.nodes
-            for key in node.layer.parameters(*self.input_shapes(node.name))
-            if key in node.layer.decayed
-        )
+            f"{node.name}/{key}" for node in self.nodes for key in node.layer.decayed
+        ).intersection(self.parameters)
 
     @cached_property
     def penalties(self) -> Mapping[str, float]:
         """Factors of the L2 penalties of parameters, named as in ``parameters``."""
-        return {
-            f"{node.name}/{key}": factor
-            for node in self.nodes
-            for key, factor in node.layer.penalties.items()
-        }
+        return self._of_each(lambda node: node.layer.penalties)
+
+    def _of_each(self, values: Callable[[Node], Mapping[str, T]]) -> dict[str, T]:
+        """Return the values of every node, by name ``node/value``."""
+        return {f"{n.name}/{key}": value for n in self.nodes for key, value in values(n).items()}
 
     @property
     def parameter_count(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
@@ -11,6 +12,12 @@ from aiperf_hpc.run.history.tail import fence
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.system.description import NodeDescription, RankDescription
 from aiperf_hpc.trial import DatasetInfo, DevicePeak, JobPhase, Machine, TimePhase
+
+_OF_PRIMARY: Final = (
+    "exit_status", "exited_utc", "job", "job_state", "job_utc", "submitted_utc", "granted_utc",
+    "checked", "requeued", "released_utc",
+)  # fmt: skip
+"""Fields of a replica's history that follow from the primary's journal."""
 
 
 @dataclass(slots=True)
@@ -87,16 +94,8 @@ class ReplicaHistory:
 
     def adopt_primary_records(self, other: ReplicaHistory) -> None:
         """Copy the fields that follow from the primary's journal, which was read apart."""
-        self.exit_status = other.exit_status
-        self.exited_utc = other.exited_utc
-        self.job = other.job
-        self.job_state = other.job_state
-        self.job_utc = other.job_utc
-        self.submitted_utc = other.submitted_utc
-        self.granted_utc = other.granted_utc
-        self.checked = other.checked
-        self.requeued = other.requeued
-        self.released_utc = other.released_utc
+        for name in _OF_PRIMARY:
+            setattr(self, name, getattr(other, name))
 
     def fence(self, incarnation: Incarnation) -> float:
         """Return the time from which an attempt's records do not count: a later one started."""
