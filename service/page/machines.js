@@ -192,7 +192,7 @@ export function telemetry({ series, now }, context, width) {
   return [
     h("div", { class: "charts" }, drawn.map(([title, lines, text, most, steps]) => h("div", {}, h("h3", {}, title), chart({
       id: title, label: `${title} of ${host} until ${clock(last)}`, series: lines, width: chartWidth, height: 170,
-      x: { end: Math.max(1, last), text: clock, steps: [10, 60, 300, 900, 1800, 3600, 7200, 14400, 43200, 86400] },
+      x: { end: Math.max(1, last), text: clock, steps: [10, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400] },
       y: { end: most ?? end(lines.flatMap((line_) => line_.points.map(([, value]) => value))), text, steps } })))),
     devices.length ? table(`Accelerators of ${host}`, [["Accelerator", "short"], ["Utilization", "number"], ["Memory", "number"], ["Power", "number"], ["Temperature", "number"], ["Clock", "number"]],
       devices.map((device) => [device.name, device.utilization_percent === null ? "–" : `${whole(device.utilization_percent)}%`, size(device.memory_bytes), si(device.watts, "W"),

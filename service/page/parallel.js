@@ -46,9 +46,10 @@ function axis(name, rows, read, text = null) {
   const scaled = (value) => (numbers ? (logarithmic ? Math.log(value) : value) : values.indexOf(value));
   const [low, high] = [scaled(values[0]), scaled(values.at(-1))];
   const inner = HEIGHT - MARGIN.top - MARGIN.bottom;
+  const large = values.at(-1) < 1.1 * values[0] ? whole : (value) => si(value, ""); // Close values differ in later digits.
   return {
     title: capitalized(metricLabel(name)), values, read,
-    text: text ?? ((value) => (typeof value === "number" ? (Math.abs(value) >= 1e4 ? si(value, "") : figure(value)) : String(plain(value)))),
+    text: text ?? ((value) => (typeof value === "number" ? (Math.abs(value) >= 1e4 ? large(value) : figure(value)) : String(plain(value)))),
     up: (value) => MARGIN.top + inner * (1 - (high > low ? (scaled(plain(value)) - low) / (high - low) : 0.5)),
   };
 }

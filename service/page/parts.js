@@ -8,7 +8,7 @@ const SHOWN_PROBLEMS = 20;
 
 /** Return the line below the run's name. */
 export function subtitle(status) {
-  const facts = [status.resources.summary, `${+(status.hours).toFixed(4)} h requested`,
+  const facts = [status.resources.summary, `${+(status.hours).toFixed(4)}\u00a0h requested`,
     status.simulated ? "simulated" : null, status.machine || null,
     status.clock ? `${duration(status.clock.queue_seconds)} in the queue, not charged` : null];
   return [state(status.state), facts.filter(Boolean).map((fact) => h("span", {}, fact))];

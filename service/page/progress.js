@@ -37,7 +37,7 @@ export function qualities(lines, metric, width, label) {
   const most = end(series.flatMap((each) => each.points.map(([, y]) => y)));
   const least = Math.min(...series.flatMap((each) => each.points.map(([, y]) => y)));
   const start = error && most > 5 * least && least > 0 ? 0.8 * least : 0;
-  const text = error ? (y) => percent(y, y < 0.01 ? 2 : 0) : qualityText(answers, metric);
+  const text = error ? (y) => percent(y, y > 0 && y < 0.01 ? 2 : 0) : qualityText(answers, metric);
   return chart({ id: "quality", label, series, x: time(lines), y: { start, end: most, text, exact: qualityText(answers, metric) }, width, height: 180, stepped: true });
 }
 

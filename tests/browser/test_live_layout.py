@@ -46,3 +46,25 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
             page.shows("[data-part=time]", "train")
         assert_accessible(page.browser, axe)
         assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+HIDDEN = """(() => {
+  it.scrollIntoView({block: 'center', inline: 'nearest', behavior: 'instant'});
+  const box = it.getBoundingClientRect();
+  const corners = [[box.left + 3, box.top + 3], [box.right - 3, box.bottom - 3]];
+  return !corners.every(([x, y]) => it.contains(document.elementFromPoint(x, y)));
+})() ? it.textContent : null"""
+"""The text of a button if not all of it is visible when it is scrolled to."""
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize(("fragment", "ready"), [("", NAME), (RUN, "1–3 of 3 trials")])
+def test_every_button_is_visible_when_it_is_scrolled_to(
+    page: Page, live: LiveRun, width: int, fragment: str, ready: str
+) -> None:
+    live.family()
+    page.open(fragment, width=width)
+    page.shows("main", ready)
+    found = page.all("main section:not([hidden]) button", HIDDEN)
+    assert len(found) >= 9
+    assert [text for text in found if text is not None] == []
