@@ -14,7 +14,7 @@ from aiperf_hpc.cli.output import say_result
 from aiperf_hpc.cli.parameters import Json, SomeRuns, Trusted, path_option, run_named, value
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few
-from aiperf_hpc.streams import window_columns
+from aiperf_hpc.streams import as_line, window_columns
 
 if TYPE_CHECKING:
     from aiperf_hpc.analysis.options import Options
@@ -226,4 +226,4 @@ def rank(
 
 
 def _announce(name: str) -> None:
-    sys.stderr.write(f"verifying {name}\n")
+    sys.stderr.write(f"verifying {as_line(name)}\n")

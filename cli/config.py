@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel
 from typer import Argument
 
-from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.output import say, say_lines, say_text
 from aiperf_hpc.cli.parameters import Assignments, option
 from aiperf_hpc.config import RunConfig, differences, load_config, preset_names, preset_text
 from aiperf_hpc.errors import UsageError
@@ -51,12 +51,12 @@ def show(chosen: ShowOptions) -> int:
     if changed and chosen.resolved:
         raise UsageError("--changed shows less than --resolved; leave one of them out")
     if not changed and not chosen.resolved and preset in preset_names():
-        say(preset_text(preset).rstrip())
+        say_text(preset_text(preset))
         return 0
     config = load_config(preset)
-    say("\n".join(_lines(config, type(config).model_construct() if changed else None)) or "{}")
+    say_lines([*_lines(config, type(config).model_construct() if changed else None)] or ["{}"])
     if changed and preset not in preset_names() and config.preset in preset_names():
-        say("\n".join(_changes_of_preset(config)))
+        say_lines(_changes_of_preset(config))
     return 0
 
 

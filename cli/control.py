@@ -32,6 +32,7 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import NodesRefused, RunEnded, TakenOver
 from aiperf_hpc.run.requests import Service
+from aiperf_hpc.streams import warn
 
 if TYPE_CHECKING:
     from aiperf_hpc.service.endpoint import Endpoint
@@ -139,7 +140,7 @@ def _end_for_its_primary(view: RunView) -> None:
 def _release_nodes(view: RunView) -> None:
     """Release the nodes that the dead primary held."""
     if problem := backend_of(view.manifest.launcher).release(view.manifest):
-        sys.stderr.write(f"aiperf: {problem}\n")
+        warn(problem)
 
 
 WAIT_SECONDS = 120.0
@@ -255,6 +256,6 @@ def _endpoint_again(
         )
         check_free(endpoint)
     except UsageError as error:
-        sys.stderr.write(f"aiperf: {error}; not served: `aiperf serve {paths.root}` does that\n")
+        warn(f"{error}; not served: `aiperf serve {paths.root}` does that")
         return None
     return endpoint

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from typer import Argument
 
-from aiperf_hpc.cli.output import say, say_json
+from aiperf_hpc.cli.output import say_json, say_lines
 from aiperf_hpc.cli.parameters import Json, flag, value
 from aiperf_hpc.errors import GraphError, UsageError, did_you_mean, restated
 from aiperf_hpc.formatting import si
@@ -52,7 +52,7 @@ def count_operations(
     if json:
         say_json(_count_document(graph, done, per_layer))
     else:
-        say("\n".join(_lines(graph, done, per_layer)))
+        say_lines(_lines(graph, done, per_layer))
     return 0
 
 
@@ -69,8 +69,9 @@ def _lines(graph: Graph, counted: GraphCount, per_layer: bool) -> Iterator[str]:
     for kind, done in counted.by_kind().items():
         yield (f"{kind:<24} {done.forward:>18,} {done.backward:>18,}")
     yield (f"{'total':<24} {counted.forward:>18,} {counted.backward:>18,}")
+    yield ""
     yield (
-        f"\n{si(counted.training, 'OP')} for one training sample ({counted.training:,}), "
+        f"{si(counted.training, 'OP')} for one training sample ({counted.training:,}), "
         f"{si(counted.forward, 'OP')} for one validation sample; "
         f"backward/forward {counted.backward / max(counted.forward, 1):.4f}; "
         f"{graph.parameter_count:,} parameters, depth {graph.depth}, hash {graph.hash}"

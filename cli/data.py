@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 from typer import Argument
 
 from aiperf_hpc.cli.parameters import flag, option
 from aiperf_hpc.primary.data_progress import run_shown
+from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import StorageFormat
 
 KILLED = 137
@@ -48,9 +48,9 @@ def prepare(
     arguments += ["--storage-format", storage_format]
     status = run_shown([*arguments, "--restart"] if restart else arguments)
     if status == KILLED:
-        sys.stderr.write(
-            "aiperf: the preparation was ended by SIGKILL; run the same command again to resume it "
-            f"from {target}.partial, or to restart it\n"
+        warn(
+            "the preparation was ended by SIGKILL; run the same command again to resume it "
+            f"from {target}.partial, or to restart it"
         )
     return status
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.output import say, say_lines
 from aiperf_hpc.cli.parameters import Run, flag, option
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import utc_text
@@ -50,7 +50,7 @@ def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = 
     for file in _outputs(paths, only):
         last = _last_lines(paths.root, file, lines)
         if last:
-            say("\n".join([f"==> {file} <==", *last, ""]))
+            say_lines([f"==> {file} <==", *last, ""])
     readers: dict[Path, JournalReader] = {}
     events = _new(paths, only, readers)
     for record, who in events[-lines:]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
-from aiperf_hpc.cli.output import say, say_folded, say_json, say_result
+from aiperf_hpc.cli.output import say, say_folded, say_json, say_result, say_text
 from aiperf_hpc.cli.parameters import Json, Out, PerhapsRun, config_option, flag, path_option, value
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.run.replica_requests import ProfileRequest
 from aiperf_hpc.run.storage import require_writable
+from aiperf_hpc.streams import warn
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,12 @@ def system(
     from aiperf_hpc.system.site import template as empty
 
     if template:
-        say(empty().rstrip())
+        say_text(empty())
         return 0
     machine = system_text.machine_of(run, site)
     say_result(machine, system_text.lines(machine), as_json=json)
     if mlperf is not None:
-        sys.stderr.write(f"aiperf: {system_text.write_mlperf(machine, mlperf)}\n")
+        warn(system_text.write_mlperf(machine, mlperf))
     return 0
 
 

@@ -9,21 +9,36 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiperf_hpc.streams import ascii_json, folded, without_controls
+from aiperf_hpc.streams import as_line, ascii_json, folded, without_controls
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
-def say(text: str) -> None:
-    """Print a line; terminal control characters, e.g. of a log or a file name, are escaped."""
-    _print(text)
+def say(line: str) -> None:
+    """Print a line; control characters and newlines, e.g. of a log or a file name, are escaped."""
+    say_lines([line])
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    """Print lines, each as ``say`` does."""
+    _print("\n".join(map(as_line, lines)))
+
+
+def say_text(text: str) -> None:
+    """Print text that the program has made of several lines."""
+    say_lines(text.rstrip().split("\n"))
 
 
 def shown_path(path: Path) -> str:
     """Return a path, relative to the current folder if it is inside."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def say_csv(text: str) -> None:
+    """Print CSV, whose quoted values may contain newlines."""
+    _print(text.rstrip("\n"))
 
 
 def say_folded(text: str, indent: int) -> None:
@@ -33,7 +48,7 @@ def say_folded(text: str, indent: int) -> None:
         text: line to print.
         indent: indentation of continuation lines in columns.
     """
-    say(folded(text, indent))
+    say_text(folded(as_line(text), indent))
 
 
 def say_json(value: object) -> None:
@@ -49,7 +64,7 @@ def say_document(text: str) -> None:
 def say_result(result: BaseModel | str, lines: Iterable[str], *, as_json: bool) -> None:
     """Print a result as JSON or as readable lines."""
     if not as_json:
-        say("\n".join(lines))
+        say_lines(lines)
         return
     from pydantic import BaseModel
 

@@ -31,7 +31,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.requests import Service
 from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.run.storage import BackoffRetry, Retry
-from aiperf_hpc.streams import as_printed
+from aiperf_hpc.streams import as_printed, warn
 from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.trial import JobPhase, TrialState
 from aiperf_hpc.verification.witness_client import submitting
@@ -182,9 +182,9 @@ def say_score(view: RunView, as_json: bool) -> None:
 
     name, failures = run_argument(view.paths.root), list(_failures(view))
     for line in failures[:MOST_FAILURES]:
-        sys.stderr.write(f"aiperf: {line}\n")
+        warn(line)
     if (more := len(failures) - MOST_FAILURES) > 0:
-        sys.stderr.write(f"aiperf: {more} more replicas failed; `aiperf logs {name}` shows why\n")
+        warn(f"{more} more replicas failed; `aiperf logs {name}` shows why")
     sys.stderr.flush()
     if as_json:
         say_document(view.status().model_dump_json(indent=1))

@@ -16,9 +16,9 @@ from typer.main import get_install_completion_arguments
 
 from aiperf_hpc import __version__
 from aiperf_hpc.cli.command import Deferred, Row, refusal, remember, root, without_types
-from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.output import say, say_text
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
-from aiperf_hpc.streams import print_in_any_locale, without_controls
+from aiperf_hpc.streams import print_in_any_locale, warn
 
 INTERRUPTED = 130
 NAMES = ("aiperf", "aiperf-hpc")
@@ -78,23 +78,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remember(given)
         return _carry_out(given)
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {without_controls(str(error))}\n")
+        warn(error)
         return error.exit_status
     except KeyboardInterrupt:
-        sys.stderr.write("aiperf: interrupted\n")
+        warn("interrupted")
         return INTERRUPTED
     except UnicodeEncodeError as error:
         # E.g. of a configured path; output itself never raises it.
         if codecs.lookup(error.encoding) != codecs.lookup(sys.getfilesystemencoding()):
             raise
-        sys.stderr.write(
-            f"aiperf: {error.object}: this locale ({error.encoding}) has no such file name; "
-            "set LC_ALL=C.UTF-8\n"
+        warn(
+            f"{error.object}: this locale ({error.encoding}) has no such file name; "
+            "set LC_ALL=C.UTF-8"
         )
         return 1
     except OSError as error:
-        where = f"{without_controls(str(error.filename))}: " if error.filename else ""
-        sys.stderr.write(f"aiperf: {where}{reason_of(error)}\n")
+        warn(f"{error.filename}: {reason_of(error)}" if error.filename else reason_of(error))
         return 1
 
 
@@ -133,7 +132,7 @@ def _carry_out(arguments: list[str]) -> int:
     if instruction := os.environ.get(variable):
         return shell_complete(whole, {}, name, variable, instruction)
     if not arguments:
-        say(FIRST_STEPS.replace("aiperf", name))
+        say_text(FIRST_STEPS.replace("aiperf", name))
         return UsageError.exit_status
     try:
         with whole.make_context(name, arguments) as context:

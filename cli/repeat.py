@@ -40,7 +40,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.run.storage import require_writable
-from aiperf_hpc.streams import window_columns
+from aiperf_hpc.streams import warn, window_columns
 from aiperf_hpc.trial import Value
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Series:
             ends_all = isinstance(error, UsageError | EndedEarlyError)
             if ends_all:
                 raise
-            sys.stderr.write(f"aiperf: {paths.root}: {error}\n")
+            warn(f"{paths.root}: {error}")
         finally:
             if not ends_all or paths.primary_journal.exists():
                 self._record(paths, config, status, message)
@@ -241,7 +241,7 @@ class Series:
             measured, why = _output_of(command)
         if measured is None:
             self.measures_peaks = False
-            sys.stderr.write(f"aiperf: the machine's peaks are not measured: {why}\n")
+            warn(f"the machine's peaks are not measured: {why}")
         return measured
 
     def _summarize(self, *, as_json: bool) -> None:
@@ -256,11 +256,11 @@ class Series:
         readings = [read_run(self.folder / each.run) for each in self.outcomes]
         entries = [entry for reading in readings for entry in reading.entries]
         for unreadable in (each for reading in readings for each in reading.unreadable):
-            sys.stderr.write(f"aiperf: not read: {unreadable.path}: {unreadable.reason}\n")
+            warn(f"not read: {unreadable.path}: {unreadable.reason}")
         try:
             found = repeatability(entries, Options(), metrics=())
         except NotMeasuredError as error:
-            sys.stderr.write(f"aiperf: how well they agree is not measured: {error}\n")
+            warn(f"how well they agree is not measured: {error}")
             return
         table = tables_as_lines(tables(found), window_columns())
         text = chain(("", "Repeatability"), table)

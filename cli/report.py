@@ -12,6 +12,7 @@ from aiperf_hpc.cli.output import (
     say_document,
     say_folded,
     say_json,
+    say_lines,
     say_result,
     shown_path,
 )
@@ -139,7 +140,7 @@ def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
         if outcome is not None:
             from aiperf_hpc.verification.execution.outcome import table
 
-            say("\n".join(("", *table(outcome), "")))
+            say_lines(["", *table(outcome), ""])
         say(f"records: {verdict.records}")
         say(f"result: {verdict.result}")
     if not verdict.consistent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Iterable, Iterator
 from csv import writer as csv_writer
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Annotated
 from typer import Argument
 
 from aiperf_hpc.analysis.layout import tables_as_lines
-from aiperf_hpc.cli.output import say, say_document, say_folded, say_result
+from aiperf_hpc.cli.output import say, say_csv, say_document, say_folded, say_result
 from aiperf_hpc.cli.parameters import Json, Run, SomeRuns, Tags, flag, option
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few, percent, quality, utc_text
@@ -25,7 +24,7 @@ from aiperf_hpc.results.views.run_view import RunState, outcome
 from aiperf_hpc.run.annotations import read_annotations, write_annotations
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.streams import window_columns
+from aiperf_hpc.streams import warn, window_columns
 
 NARROW = ("run", "state", "score", "error", "valid")
 """Columns that are shown at any width; names of runs are never shortened."""
@@ -70,11 +69,11 @@ def list_runs(
         say_document(found.model_dump_json(indent=1))
         return 0
     if csv:
-        say(_csv(found, folder))
+        say_csv(_csv(found, folder))
     else:
         _say_table(found, folder, " and ".join(tag or ()))
     for line in (*damaged, *_left_out(found)):
-        sys.stderr.write(f"aiperf: {line}\n")
+        warn(line)
     return 0
 
 
@@ -167,7 +166,7 @@ def _csv(found: RunList, folder: Path) -> str:
         values = (each.read(row) for each in quantities)
         started = utc_text(row.started_utc) or ""
         writer.writerow((run, state, started, *values, valid, tags, row.note))
-    return text.getvalue().rstrip("\n")
+    return text.getvalue()
 
 
 def _cells(row: ListedRun, folder: Path, quantities: Iterable[Quantity]) -> tuple[str, ...]:

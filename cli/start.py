@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NoReturn
 from typer import Argument, Option
 
 from aiperf_hpc.cli.command import command_line
-from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.output import say, say_text
 from aiperf_hpc.cli.parameters import (
     Assignments,
     Config,
@@ -53,6 +53,7 @@ from aiperf_hpc.run.annotations import Annotations
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RequestedLauncher, RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.streams import warn
 from aiperf_hpc.untrusted.bounds import MOST_NAME, NAME
 from aiperf_hpc.workloads.automl import WORKLOAD as AUTOML
 from aiperf_hpc.workloads.registry import workload_named
@@ -148,7 +149,7 @@ def start(
     configs = repeats.configurations(source, run.assignments or ())
     if chosen.dry_run:
         backend = backend_of(manifest.launcher)
-        say(backend.dry_run(manifest, RunPaths(folder.resolve())).rstrip())
+        say_text(backend.dry_run(manifest, RunPaths(folder.resolve())))
         if repeats.repeat is not None:
             say(repeats.seeds_line(configs))
         return 0
@@ -239,7 +240,7 @@ def _prepare_and_conduct(
 def _warn_of_a_crowd(manifest: RunManifest) -> None:
     warning = crowding(manifest, len(os.sched_getaffinity(0)), available_bytes())
     if warning is not None:
-        sys.stderr.write(f"aiperf: {warning}\n")
+        warn(warning)
 
 
 def _detach(paths: RunPaths, chosen: StartOptions, security: ServerSecurity) -> int:

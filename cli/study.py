@@ -32,6 +32,7 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, RunEnded
 from aiperf_hpc.run.storage import require_writable
+from aiperf_hpc.streams import as_line
 
 
 def study(
@@ -67,7 +68,7 @@ def study(
 
 def _say_to_stderr(text: str) -> None:
     """Print a line to a stream that carries no JSON."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{as_line(text)}\n")
 
 
 MOST_ATTEMPTS = 100

@@ -31,7 +31,7 @@ from aiperf_hpc.results.views.telemetry import telemetry_lines
 from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.streams import folded
+from aiperf_hpc.streams import folded, warn
 
 
 def status(run: Run, json: Json = False) -> int:
@@ -135,8 +135,7 @@ def serve(
 
 def _say_aside(text: str) -> None:
     """Print a line that is not a result, e.g. of a server's log."""
-    sys.stderr.write(f"aiperf: {text}\n")
-    sys.stderr.flush()
+    warn(text)
 
 
 LOOK_SECONDS = 0.2

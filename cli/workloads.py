@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from typer import Argument
 
 from aiperf_hpc.analysis.layout import tables_as_lines, wrapped
-from aiperf_hpc.cli.output import say, say_json
+from aiperf_hpc.cli.output import say_json, say_lines
 from aiperf_hpc.cli.parameters import Json
 from aiperf_hpc.formatting import si
 from aiperf_hpc.ops_counter.count import count
@@ -44,7 +44,7 @@ def workloads(
         if name is not None
         else tables_as_lines([_table(chosen)], window_columns())
     )
-    say("\n".join(lines))
+    say_lines(lines)
     return 0
 
 

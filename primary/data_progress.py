@@ -16,7 +16,7 @@ from rich.text import Text
 from aiperf_hpc.formatting import roughly
 from aiperf_hpc.host.processes import run_to_its_end, withheld
 from aiperf_hpc.results.terminal.screen import BARS, Screen, bar_line, one_line
-from aiperf_hpc.streams import width, without_controls
+from aiperf_hpc.streams import as_line, width, without_controls
 
 LOG_SECONDS = 15.0
 """Interval of the progress lines if the output is not a terminal."""
@@ -81,7 +81,7 @@ class DataDisplay:
 
     def _complain(self, text: str) -> None:
         self._shown(self._screen.clear)
-        self._errors.write(f"aiperf: {without_controls(text)}\n")
+        self._errors.write(f"aiperf: {as_line(text)}\n")
         self._errors.flush()
 
     def _progress(self, progress: dict[str, Any]) -> None:

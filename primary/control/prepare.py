@@ -6,7 +6,6 @@ import os
 import platform
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -39,6 +38,7 @@ from aiperf_hpc.run.annotations import Annotations, write_annotations
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import free_bytes, require_writable
+from aiperf_hpc.streams import warn
 from aiperf_hpc.system.software import recorded_variables
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph, missing, require_samples, workload_of
@@ -80,7 +80,7 @@ def make_manifest(
     chosen = choice.launcher
     settled = Settled(config.settled()) if chosen == "simulated" else choice.settle()
     for remark in settled.remarks:
-        sys.stderr.write(f"aiperf: {remark}\n")
+        warn(remark)
     if chosen == "local" or not dry:
         require_packages(settled.config, chosen)
     created = time.strftime("%Y%m%d-%H%M%S", time.gmtime())

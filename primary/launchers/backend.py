@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import shlex
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from aiperf_hpc.primary.launchers.ranks import Settled, settle_here
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import Retry
+from aiperf_hpc.streams import warn
 from aiperf_hpc.workloads.registry import missing
 
 
@@ -142,5 +142,5 @@ def choose_launcher(request: Request) -> Choice:
         choice = load(scheduler).choose(request)
         if choice.launcher != "local":
             break
-    sys.stderr.write(f"aiperf: --launcher auto: {choice.launcher}: {choice.why}\n")
+    warn(f"--launcher auto: {choice.launcher}: {choice.why}")
     return choice

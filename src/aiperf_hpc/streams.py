@@ -20,8 +20,8 @@ UNLIMITED = 1_000_000
 _PLAIN = str.maketrans(
     {"–": "-", "—": "-", "−": "-", "×": "x", "±": "+-", "²": "2", "·": "*", "…": "...", "’": "'"}
 )
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Terminal control characters and changes of the text direction, except tab and newline."""
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, line separators and changes of the text direction, except tab and newline."""
 _ESCAPED = range(0xDC80, 0xDD00)
 """Surrogate escapes: Python's substitutes for undecodable bytes in file names."""
 
@@ -40,6 +40,21 @@ def _escaped(character: str) -> str:
 def without_controls(text: str) -> str:
     """Escape control characters, so that a terminal displays untrusted text without effects."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def as_line(text: str) -> str:
+    """Escape newlines, too, so that no part of untrusted text appears as a line of its own."""
+    return without_controls(text).replace("\n", "\\n")
+
+
+def warn(text: object) -> None:
+    """Print a message to the standard error stream.
+
+    Lines after the first must be indented. Other newlines, e.g. of a file name, are escaped.
+    """
+    message = re.sub(r"\n(?! )", r"\\n", without_controls(str(text)))
+    sys.stderr.write(f"aiperf: {message}\n")
+    sys.stderr.flush()
 
 
 def without_stand_ins(text: str) -> str:

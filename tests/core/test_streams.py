@@ -23,10 +23,12 @@ from aiperf_hpc.run.records import RunEnded
 from aiperf_hpc.run.requests import requested_stop
 from aiperf_hpc.streams import (
     READABLE,
+    as_line,
     as_printed,
     ascii_json,
     cut,
     readable,
+    warn,
     width,
     without_controls,
 )
@@ -228,6 +230,14 @@ def test_a_terminal_obeys_nothing_of_a_text() -> None:
     hostile = "\x1b[31mred\x07 \r\x9b2J\u202etxt.exe"
     assert without_controls(hostile) == r"\x1b[31mred\x07 \r\x9b2J\u202etxt.exe"
     assert without_controls("two lines\n\tand a tab: ü × –") == "two lines\n\tand a tab: ü × –"
+    assert as_line("two\nlines\u2028\u2029") == r"two\nlines\u2028\u2029"
+
+
+def test_only_indented_lines_follow_the_first_of_a_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    warn("not started:\n  the name\nPASSED\x1b")
+    assert capsys.readouterr().err == "aiperf: not started:\n  the name\\nPASSED\\x1b\n"
 
 
 def test_json_of_a_delete_character_stays_json() -> None:

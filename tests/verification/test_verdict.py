@@ -57,6 +57,25 @@ def test_inconsistent_records_are_no_official_result(
     assert result == "result: unofficial: the records are inconsistent"
 
 
+FORGED = "PASSED  signature    signed by alice (1 checked)"
+
+
+@pytest.mark.parametrize("separator", ["\n", "\r", "\x0b", "\x85", "\u2028", "\u2029", "\x1b[2K"])
+def test_no_name_of_a_file_prints_a_line_of_its_own(
+    root: Path, capsys: pytest.CaptureFixture[str], separator: str
+) -> None:
+    (root / f"a{separator}{FORGED}").touch()
+    assert main(["verify", str(root)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert not any(line.startswith(FORGED) for line in lines)
+    assert all(line.isprintable() for line in lines)
+    (root / "run.yaml").rename(root / f"run{separator}{FORGED}")
+    copy = root.rename(root.with_name(f"run{separator}{FORGED}"))
+    assert main(["verify", str(copy)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert FORGED in line
+
+
 def test_a_run_that_has_not_ended_is_not_official_yet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import job_name
 from aiperf_hpc.primary.launchers.slurm.client import SHORTEST_SECONDS, RateLimit, SlurmClient
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0
@@ -71,7 +72,7 @@ class SlurmLauncher(ReplicaLauncher):
             if jobs:
                 self._rate_limit.call(lambda: self._client.cancel(*jobs))
         except SchedulerError as error:
-            sys.stderr.write(f"aiperf: cannot cancel {', '.join(jobs)} ({error}): use scancel\n")
+            warn(f"cannot cancel {', '.join(jobs)} ({error}): use scancel")
 
     def _refusal(self, error: SchedulerError, alternative: str = "") -> UsageError:
         """Return the error for a job that SLURM rejected."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +43,7 @@ from aiperf_hpc.primary.launchers.slurm.steps import (
 )
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import JobPhase
 
 KILL_SECONDS = 10.0
@@ -471,9 +471,7 @@ class StepLauncher(SlurmLauncher):
             self._rate_limit.call(self._allocation.release)
         except SchedulerError as error:
             name = job_name(self._manifest)
-            sys.stderr.write(
-                f"aiperf: the run's nodes are not given back ({error}): scancel --name={name}\n"
-            )
+            warn(f"the run's nodes are not given back ({error}): scancel --name={name}")
 
     def _send(self, number: int, replicas: Collection[str]) -> None:
         for name, step in self._steps.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -40,6 +39,7 @@ from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.simulation.timeline import LocalClock, Queue, Task, Timeline
+from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import JobPhase, Machine
 
 P = ParamSpec("P")
@@ -415,7 +415,7 @@ class SimulatedLauncher(Launcher):
                 self._cluster.paths, self._cluster.manifest, who, host, self._cluster.alone
             )
         except AIPerfError as error:
-            sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
+            warn(f"{who.replica}: {error}")
             return error.exit_status
         return life.run()
 
