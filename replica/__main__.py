@@ -156,7 +156,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     ranks.exchange(described.result().model_dump_json())
     if config.peak_seconds:
         ranks.exchange(peak.model_dump_json() if peak is not None else "")
-    incarnation = Incarnation.parse(ranks.life)
+    incarnation = Incarnation.parse(ranks.incarnation)
     paths = RunPaths(options.run_dir)
     folder = paths.incarnation(options.replica, incarnation)
     collective = ranks.watched(folder, config.replica.rank_timeout_seconds)

@@ -148,7 +148,7 @@ class Host:
         return published(paths)
 
     def available_bytes(self, ranks: int) -> int:
-        """Return the available memory in bytes for a training on each of the ranks here."""
+        """Return the memory in bytes that is available to each of the ranks here."""
         return available_bytes(self._sharing * ranks)
 
     def usage(self) -> Usage:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from typing import NamedTuple
 
@@ -31,6 +33,16 @@ from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import missing
 
 
+@contextmanager
+def _refused_by_this_node() -> Iterator[None]:
+    """Raise errors as PreflightErrors that name this node."""
+    try:
+        yield
+    except (DatasetError, EngineError, PreflightError) as error:
+        raise PreflightError(f"node {node_name()}: {error}") from None
+
+
+@_refused_by_this_node()
 def check_node(manifest: RunManifest) -> None:
     """Require the versions, packages and dataset of the run before anything slow is loaded.
 
@@ -42,19 +54,17 @@ def check_node(manifest: RunManifest) -> None:
         found = here.get(name) or _installed(name)
         if found != expected:
             raise PreflightError(
-                f"node {node_name()}: {name} is {found} here, the run was started with "
-                f"{expected}; install the same environment on all nodes"
+                f"{name} is {found} here, the run was started with {expected}; install the same "
+                "environment on all nodes"
             )
     if lacking := missing(manifest.config):
-        raise PreflightError(f"node {node_name()}: {lacking[0]}")
+        raise PreflightError(lacking[0])
     dataset = manifest.config.dataset
     if dataset.path is not None:
-        try:
-            check_dataset(manifest, load_dataset_manifest(dataset.path, dataset.name))
-        except DatasetError as error:
-            raise PreflightError(f"node {node_name()}: {error}") from None
+        check_dataset(manifest, load_dataset_manifest(dataset.path, dataset.name))
 
 
+@_refused_by_this_node()
 def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int) -> RankEngine:
     """Load the run's engine.
 
@@ -62,16 +72,12 @@ def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int)
         PreflightError: the device or a package is missing, or the engine does not see an
             accelerator: the one that this rank is bound to, or any on the node's bus.
     """
-    try:
-        engine = engine_for(manifest.config, cores, clock=clock, device=device)
-    except EngineError as error:
-        raise PreflightError(f"node {node_name()}: {error}") from None
+    engine = engine_for(manifest.config, cores, clock=clock, device=device)
     bound = os.environ.get(BOUND)
     if bound is not None and not engine.accelerators:
         raise PreflightError(
-            f"node {node_name()}: engine '{engine.name}' does not see the accelerator that was "
-            f"given to it ({bound}): it would train on the CPU; install the engine's build for it, "
-            "or set engine.device=cpu"
+            f"engine '{engine.name}' does not see the accelerator that was given to it ({bound}): "
+            "it would train on the CPU; install the engine's build for it, or set engine.device=cpu"
         )
     settings = manifest.config.engine
     if settings.uses_accelerators and settings.name != "simulated" and not engine.accelerators:
@@ -85,9 +91,9 @@ def _require_none_on_bus(engine: str) -> None:
         settings = " or ".join(each.accelerators for each in SCHEDULERS)
         counted = ", ".join(f"{count} of {vendor}" for vendor, count in there.items())
         raise PreflightError(
-            f"node {node_name()}: it has accelerators ({counted}) that engine '{engine}' does not "
-            f"see: it would train on the CPU; ask the scheduler for them ({settings}), install the "
-            "engine's build for them, or set engine.device=cpu"
+            f"it has accelerators ({counted}) that engine '{engine}' does not see: it would train "
+            f"on the CPU; ask the scheduler for them ({settings}), install the engine's build for "
+            "them, or set engine.device=cpu"
         )
 
 
@@ -99,6 +105,7 @@ class Loaded(NamedTuple):
     staged_bytes: int = 0
 
 
+@_refused_by_this_node()
 def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
     """Copy the run's dataset to its cache, if one is configured, and load it.
 
@@ -107,11 +114,8 @@ def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
     """
     config = manifest.config
     _require_room_for_decoded(config)
-    try:
-        copy = local_copy(config.dataset, cores)
-        dataset = load_dataset(copy.config, cores, config.engine.name)
-    except DatasetError as error:
-        raise PreflightError(f"node {node_name()}: {error}") from None
+    copy = local_copy(config.dataset, cores)
+    dataset = load_dataset(copy.config, cores, config.engine.name)
     check_dataset(manifest, dataset.info)
     return Loaded(dataset, copy.seconds, copy.bytes)
 
@@ -122,8 +126,8 @@ def _require_room_for_decoded(config: RunConfig) -> None:
     wanted, free = config.dataset.decoded_cache_gib * int(ranks) * 2**30, available_bytes()
     if wanted > free:
         raise PreflightError(
-            f"node {node_name()}: dataset.decoded_cache_gib {config.dataset.decoded_cache_gib:g} "
-            f"for each of {ranks} ranks is {size(wanted)}, {size(free)} are free; lower it"
+            f"dataset.decoded_cache_gib {config.dataset.decoded_cache_gib:g} for each of {ranks} "
+            f"ranks is {size(wanted)}, {size(free)} are free; lower it"
         )
 
 
@@ -132,7 +136,7 @@ def check_dataset(manifest: RunManifest, found: DatasetInfo) -> None:
     expected = manifest.dataset
     if expected is not None and _content(found) != _content(expected):
         raise PreflightError(
-            f"node {node_name()}: dataset '{found.name}' has SHA-256 {found.sha256[:12]}, "
+            f"dataset '{found.name}' has SHA-256 {found.sha256[:12]}, "
             f"{found.train_samples} + {found.validation_samples} samples here, where the run was "
             f"started {expected.sha256[:12]}, {expected.train_samples} + "
             f"{expected.validation_samples}; let all nodes see the same dataset.path"

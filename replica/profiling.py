@@ -13,8 +13,9 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -55,14 +56,6 @@ class Subject(NamedTuple):
     cores: int
 
 
-class Timings(NamedTuple):
-    """Durations of steps in seconds."""
-
-    alone: float
-    """Without the profiler: mean of the steps before and after profiling."""
-    profiled: float
-
-
 def profile_steps(request: ProfileRequest, folder: Path) -> Profile:
     """Build the network and profile its training.
 
@@ -86,12 +79,14 @@ def profile_steps(request: ProfileRequest, folder: Path) -> Profile:
     _train(network, batches, WARM_UP)
 
     def steps() -> float:
-        return _seconds(lambda: _train(network, batches, request.steps))
+        begun = time.perf_counter()
+        _train(network, batches, request.steps)
+        return time.perf_counter() - begun
 
     folder.mkdir(parents=True, exist_ok=True)
-    before, taken = steps(), list[float]()
-    recording = record(lambda: taken.append(steps()), folder)
-    after = steps()
+    alone, profiled = [steps()], list[float]()
+    recording = record(lambda: profiled.append(steps()), folder)
+    alone.append(steps())
     if not recording.total_seconds:
         raise EngineError(
             f"the profiler of {subject.engine.name} recorded nothing of {request.steps} steps"
@@ -101,7 +96,7 @@ def profile_steps(request: ProfileRequest, folder: Path) -> Profile:
             f"the profiler of {subject.engine.name} saw no kernel on "
             f"{subject.engine.accelerators[0]}: its times would be of the host alone"
         )
-    return _profile(request, subject, Timings((before + after) / 2, taken[0]), recording)
+    return _profile(request, subject, recording, fmean(alone), profiled[0])
 
 
 def _subject(request: ProfileRequest) -> Subject:
@@ -119,8 +114,9 @@ def _subject(request: ProfileRequest) -> Subject:
 
 
 def _profile(
-    request: ProfileRequest, subject: Subject, seconds: Timings, recording: Recording
+    request: ProfileRequest, subject: Subject, recording: Recording, alone: float, profiled: float
 ) -> Profile:
+    """Return the profile, with the seconds of all steps without and with the profiler."""
     return Profile(
         source=request.source,
         graph=subject.graph.hash,
@@ -136,8 +132,8 @@ def _profile(
         precision=subject.used.precision,
         optimizer=subject.used.optimizer,
         steps=request.steps,
-        steps_per_second=request.steps / seconds.alone,
-        profiled_steps_per_second=request.steps / seconds.profiled,
+        steps_per_second=request.steps / alone,
+        profiled_steps_per_second=request.steps / profiled,
         timed=recording.timed,
         total_seconds=recording.total_seconds,
         categories=by_category(recording.kernels, recording.total_seconds),
@@ -165,12 +161,6 @@ def _train(network: Network, batches: list[Batch], steps: int) -> None:
     for batch in itertools.islice(itertools.cycle(batches), steps):
         network.train_step(batch, 0.0)
     network.drain_training()
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
 
 
 def _batches(request: ProfileRequest, subject: Subject) -> list[Batch]:

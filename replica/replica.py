@@ -163,8 +163,7 @@ class Replica:
             dataset = loaded.dataset
             facts = facts_of(machine.versions, dataset.info, config.seed)
             ranks.handshake(facts, str(self._who.incarnation), probe=engine.probe())
-            self._describe_others(journal)
-            self._record_other_peaks(journal)
+            self._record_other_ranks(journal)
             described.result()
             available = partial(host.available_bytes, ranks.collective.local_size)
             memory = memory_limit(config, engine.memory_bytes, available)
@@ -248,14 +247,17 @@ class Replica:
         if description is not None:
             journal.append(SystemDescribed(rank=0, description=description))
 
-    def _describe_others(self, journal: JournalWriter) -> None:
-        """Record the descriptions of the other ranks."""
+    def _record_other_ranks(self, journal: JournalWriter) -> None:
+        """Record the descriptions of the other ranks, and the peaks of their devices."""
         if self._ranks.several:
             described = self._exchanged(RankDescription)
             journal.append_all([SystemDescribed(rank=r, description=d) for r, d in described])
+            if self._manifest.config.peak_seconds:
+                peaks = self._exchanged(DevicePeak)
+                journal.append_all([PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks])
 
     def _exchanged(self, kind: type[Report]) -> list[tuple[int, Report]]:
-        """Return what the other ranks report, by rank."""
+        """Return the reports of the other ranks, by rank."""
         texts = enumerate(self._ranks.exchange(""))
         return [(rank, kind.model_validate_json(text)) for rank, text in texts if text]
 
@@ -264,12 +266,6 @@ class Replica:
         peak = self._host.peak(self._manifest.config, device)
         if peak is not None:
             journal.append(PeakMeasured(rank=0, peak=peak))
-
-    def _record_other_peaks(self, journal: JournalWriter) -> None:
-        """Record the peaks of the other ranks' devices."""
-        if self._ranks.several and self._manifest.config.peak_seconds:
-            peaks = self._exchanged(DevicePeak)
-            journal.append_all([PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks])
 
     def _trainer_and_builder(
         self,
@@ -344,11 +340,11 @@ class Replica:
 def memory_limit(
     config: RunConfig, device_bytes: int | None, available_bytes: Callable[[], int]
 ) -> MemoryLimit:
-    """Return the memory of a rank that a training may use: the configured size, or all of it.
+    """Return the memory of a rank that a trial may use: the configured size, or all of it.
 
     Args:
         config: configuration of the run.
-        device_bytes: memory of the accelerator; None if the training uses the host's.
+        device_bytes: memory of the accelerator; None if trials use the host's.
         available_bytes: returns a rank's part of the host's memory, including decoded images.
     """
     # The host's memory also holds copies of best epochs.

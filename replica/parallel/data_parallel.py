@@ -30,6 +30,7 @@ from aiperf_hpc.replica.engines.base import (
     evaluated,
 )
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Copies, PendingSum
+from aiperf_hpc.run.records import StepTimes
 from aiperf_hpc.trial import StepPart
 
 CHECK_STEPS = 100
@@ -157,7 +158,7 @@ class DataParallelNetwork:
         self._checking: tuple[int, PendingChecksum] | None = None
         """Step at which the last checksum of the weights started, and its pending result."""
         self._clock = StepClock(collective.copies)
-        self.step_times = np.zeros(1 + len(PARTS))
+        self._step_times = np.zeros(1 + len(PARTS))
         """Number of steps and seconds of their parts, averaged over all ranks."""
         self._trained = False
         self.failure: AIPerfError | None = None
@@ -370,7 +371,7 @@ class DataParallelNetwork:
         executed, failed, loss, infinite, *times = self._training_sums(
             loss, own, *self._clock.take()
         )
-        self.step_times += np.array(times) / self._collective.size
+        self._step_times += np.array(times) / self._collective.size
         if own and failed > infinite:
             self.failure = None  # Samples that another rank did not execute are not credited.
         elif infinite and failed == infinite:
@@ -380,6 +381,19 @@ class DataParallelNetwork:
             )
         self._agree_on_training(executed, failed)
         return loss
+
+    def step_times(self, trial: str) -> StepTimes | None:
+        """Return the times of all drained steps, or None if there was none."""
+        steps, *seconds = self._step_times.tolist()
+        if not steps:
+            return None
+        return StepTimes(
+            trial=trial,
+            collective=self._collective.name,
+            ranks=self._collective.size,
+            steps=round(steps),
+            seconds=dict(zip(PARTS, seconds, strict=True)),
+        )
 
     def close(self) -> None:
         """Free this rank's network."""

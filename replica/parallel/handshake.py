@@ -31,7 +31,7 @@ class Ranks:
 
     def __init__(self, collective: Collective) -> None:
         self.collective = collective
-        self.life = ""
+        self.incarnation = ""
         """The replica's attempt by rank 0, such as 0.1; empty until the handshake."""
         self._hosts: tuple[str, ...] = ()
         self._met = False
@@ -58,7 +58,7 @@ class Ranks:
     def handshake(
         self,
         facts: Facts,
-        life: str = "",
+        incarnation: str = "",
         failure: AIPerfError | None = None,
         probe: Buffer = None,
     ) -> None:
@@ -69,7 +69,7 @@ class Ranks:
 
         Args:
             facts: facts about this rank.
-            life: the replica's attempt; rank 0's is used.
+            incarnation: the replica's attempt; rank 0's is used.
             failure: the reason if this rank cannot train.
             probe: the number one on the device of this rank's gradients; for all ranks or none.
 
@@ -79,7 +79,7 @@ class Ranks:
         """
         hosts = self.hosts
         self._met = True
-        own = {"facts": dict(facts), "life": life, "failed": failure is not None}
+        own = {"facts": dict(facts), "incarnation": incarnation, "failed": failure is not None}
         rows: list[dict[str, Any]] = [json.loads(text) for text in self.exchange(json.dumps(own))]
         if failure is not None:
             raise failure
@@ -90,7 +90,7 @@ class Ranks:
             raise EngineError(differing[0])
         if probe is not None:
             self._connect(probe)
-        self.life = rows[0]["life"]
+        self.incarnation = rows[0]["incarnation"]
         self.ready = True
 
     def _connect(self, probe: Buffer) -> None:

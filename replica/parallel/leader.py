@@ -18,10 +18,10 @@ from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import EvaluationSums, NetworkState, OptimizerState, RankEngine
 from aiperf_hpc.replica.parallel.collectives.base import Collective
-from aiperf_hpc.replica.parallel.data_parallel import PARTS, DataParallelNetwork, RankDataset
+from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork, RankDataset
 from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder, Uncompiled, ignored
 from aiperf_hpc.replica.parallel.protocol import Announce, BuildRequest, Command, Warmup
-from aiperf_hpc.run.records import BaselineMeasured, StepTimes
+from aiperf_hpc.run.records import BaselineMeasured
 from aiperf_hpc.trial import DatasetInfo
 
 AGREE_SECONDS = 1.0
@@ -35,7 +35,6 @@ class LeadingNetwork:
 
     network: DataParallelNetwork
     announce: Announce
-    closed: Callable[[DataParallelNetwork], None]
 
     def __post_init__(self) -> None:
         self._agreed = -math.inf
@@ -88,7 +87,6 @@ class LeadingNetwork:
         """Free the network on all ranks."""
         self.announce(Command.CLOSE)
         self.network.close()
-        self.closed(self.network)
 
 
 class LeadingEngine:
@@ -108,7 +106,6 @@ class LeadingEngine:
         self._announce = Announce(collective)
         self._builder = NetworkBuilder(engine, collective, uncompiled)
         self._numbers = itertools.count()
-        self._step_times = np.zeros(1 + len(PARTS))
         self.name = engine.name
         self.objective = engine.objective
         self.versions = engine.versions
@@ -149,26 +146,9 @@ class LeadingEngine:
         def take() -> LeadingNetwork:
             self._announce(Command.TAKE_NETWORK, number)
             network = self._builder.take(number)
-            return LeadingNetwork(network, self._announce, self._keep_step_times)
+            return LeadingNetwork(network, self._announce)
 
         return take
-
-    def _keep_step_times(self, closed: DataParallelNetwork) -> None:
-        self._step_times = closed.step_times
-
-    def take_step_times(self, trial: str) -> StepTimes | None:
-        """Return the step times of the last closed network, or None if it did no step."""
-        (steps, *seconds) = self._step_times
-        self._step_times = np.zeros(1 + len(PARTS))
-        if not steps:
-            return None
-        return StepTimes(
-            trial=trial,
-            collective=self._collective.name,
-            ranks=self._collective.size,
-            steps=round(steps),
-            seconds=dict(zip(PARTS, map(float, seconds), strict=True)),
-        )
 
 
 class LeadingDataset(RankDataset):

@@ -16,7 +16,7 @@ import numpy as np
 from aiperf_hpc.errors import AIPerfError, EngineError, without_frames
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.replica.data.base import Part
-from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork, rank_numbers
 from aiperf_hpc.replica.parallel.protocol import BuildRequest, Warmup
@@ -75,7 +75,7 @@ class NetworkBuilder:
         if compile_ahead and (problem := self._engine.compile_ahead(own)):
             self._uncompiled(problem)
         network = self._engine.build(own)
-        with _closed_if_it_fails(network):
+        with closed_if_it_fails(network):
             for bucket in range(len(network.buckets)):
                 # Running out of memory on one rank during a step would hang all ranks.
                 network.zeros(bucket)
@@ -85,7 +85,7 @@ class NetworkBuilder:
 
     def _warm(self, network: RankNetwork, request: BuildRequest) -> RankNetwork:
         """Warm a network with this rank's shard; shards of an uneven batch differ in size."""
-        with _closed_if_it_fails(network):
+        with closed_if_it_fails(network):
             network.warm(self._samples(request), halves=True)
         return network
 
@@ -175,11 +175,11 @@ class NetworkBuilder:
 
 
 @contextmanager
-def _closed_if_it_fails(network: RankNetwork) -> Iterator[None]:
-    """Free a network that cannot be used."""
+def closed_if_it_fails(network: Network) -> Iterator[None]:
+    """Free a network if the block raises, because it cannot be used."""
     try:
         yield
-    except AIPerfError:
+    except (AIPerfError, MemoryError):
         network.close()
         raise
 

@@ -157,10 +157,10 @@ class WatchedCollective:
         with self._watch.waiting("a broadcast"):
             self._inner.broadcast(array)
 
-    def command(self, words: Array) -> None:
+    def command(self, array: Array) -> None:
         """As in ``Collective``, with a timeout on rank 0 only."""
         with self._watch.waiting("a command") if self.rank == 0 else nullcontext():
-            self._inner.command(words)
+            self._inner.command(array)
 
     def gather(self, row: Array) -> Array:
         """As in ``Collective``, with a timeout."""

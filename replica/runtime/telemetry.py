@@ -72,12 +72,9 @@ def node_tree() -> ProcessTree:
 def replica_tree(several_ranks: bool) -> ProcessTree:
     """Return the process tree of this process's replica on this host.
 
-    It starts at this process or, if the replica has several ranks here, at their common parent:
-    ``mpirun``, ``start_ranks`` or the scheduler's step daemon.
+    It starts at this process or, if the replica has several ranks, at their common parent.
     """
-    own = psutil.Process()
-    starter = own.parent() if several_ranks else None
-    return ProcessTree(own if starter is None or starter.pid == 1 else starter)
+    return node_tree() if several_ranks else ProcessTree(psutil.Process())
 
 
 @contextmanager

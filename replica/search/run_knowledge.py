@@ -91,7 +91,7 @@ class RunKnowledge:
         return replica.dataset if replica is not None else None
 
     def memory_limit(self, config: RunConfig) -> MemoryLimit | None:
-        """Return the memory that a training may use on each rank, if it was recorded."""
+        """Return the memory that a trial may use on each rank, if it was recorded."""
         replica = self.history.replicas.get(self._replica)
         if replica is None or replica.memory_limit is None:
             return None

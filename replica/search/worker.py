@@ -25,7 +25,6 @@ from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,
     MemoryBound,
-    Observation,
     Searcher,
     SearchSpaceExhaustedError,
     View,
@@ -135,7 +134,14 @@ class SearchWorker:
             return min(self._rest(), EAGER_PAUSE)
         self._pause = FIRST_PAUSE
         lineage, bounds = space
-        view = self._view(observations, lineage, bounds)
+        view = View(
+            observations,
+            self._knowledge.unobserved(),
+            lineage.graph,
+            self._knowledge.graphs(),
+            self._knowledge.kinds(),
+            bounds,
+        )
         try:
             self._propose(view, lineage)
         except _ParentLostError as error:
@@ -225,17 +231,6 @@ class SearchWorker:
         if problem not in self._warned:
             self._warned.add(problem)
             self._context.journal.append(SearchFailed(reason=problem))
-
-    def _view(self, observations: list[Observation], lineage: Lineage, bounds: Bounds) -> View:
-        knowledge = self._knowledge
-        return View(
-            observations,
-            knowledge.unobserved(),
-            lineage.graph,
-            knowledge.graphs(),
-            knowledge.kinds(),
-            bounds,
-        )
 
     def _search_space(self) -> tuple[Lineage, Bounds] | None:
         """Return lineage and limits once this replica has recorded its dataset."""

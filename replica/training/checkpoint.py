@@ -1,4 +1,4 @@
-"""Checkpoints of a training: of the running trial, and of its best epoch.
+"""Checkpoints of the running trial and of its best epoch.
 
 A replica's next attempt resumes the running trial from its checkpoint. The best epoch, the one
 with the best evaluation, can be re-executed from two checkpoints: the state at its beginning,
@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf_hpc.config import RetentionConfig, RunConfig
-from aiperf_hpc.errors import GraphError, StorageError
+from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import (
     Warn,
@@ -231,25 +231,24 @@ class BestEpochStore:
             size = kept.start_checkpoint.bytes + kept.end_checkpoint.bytes
             self._kept[trial.id] = Worth(trial.best.objective_value, size)
 
-    def keep(self, trial: str, best: BestEpoch | None) -> str:
-        """Store a trial's best epoch if it ranks high enough; return the reason if that fails.
+    def keep(self, trial: str, best: BestEpoch | None) -> None:
+        """Store a trial's best epoch if there is one and it ranks high enough.
 
         Epochs that no longer rank high enough are deleted first, to free their space.
+
+        Raises:
+            StorageError: it cannot be written.
         """
         if best is None:
-            return ""
+            return
         found = self._kept | {trial: Worth(best.value, best.bytes)}
         chosen = worth_keeping(found, self._settings)
         if trial not in chosen:
-            return ""
+            return
         for other in self._kept.keys() - set(chosen):
             self._drop(other)
-        try:
-            self._store(trial, best)
-        except StorageError as error:
-            return f"its best epoch is not stored: {error}"
+        self._store(trial, best)
         self._kept[trial] = found[trial]
-        return ""
 
     def _store(self, trial: str, best: BestEpoch) -> None:
         began = self._written(

@@ -83,7 +83,7 @@ class Trainer:
     quality: QualityMetric
     """Metric of trained networks."""
     memory: MemoryLimit
-    """Memory of a rank that a training may use."""
+    """Memory of a rank that a trial may use."""
     checkpoints: Executor = IMMEDIATE
     """Writes checkpoints during training."""
     baseline: Baseline | None = None

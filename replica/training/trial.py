@@ -73,7 +73,7 @@ class TrialProgress(Value):
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """The state of a training at the end of an epoch, or before the first."""
+    """The training state of a trial at the end of an epoch, or before the first."""
 
     progress: TrialProgress
     graph: Graph

@@ -16,7 +16,8 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine, Network
-from aiperf_hpc.replica.parallel.leader import LeadingEngine
+from aiperf_hpc.replica.parallel.leader import LeadingEngine, LeadingNetwork
+from aiperf_hpc.replica.parallel.network_builder import closed_if_it_fails
 from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial
@@ -57,7 +58,7 @@ class TrialBuilder(ABC):
             return built.failed(error)
 
     def _warms_concurrently(self, graph: Graph, batch_size: int, running_bytes: int) -> bool:
-        """Return whether to warm a network with its batch during a training of this size."""
+        """Return whether to warm a network with its batch while a trial of this size trains."""
         fits = self.trainer.memory.fits_beside(graph, batch_size, running_bytes)
         return fits and not self.engine.warms_alone
 
@@ -99,10 +100,10 @@ class OneRankBuilder(TrialBuilder):
         return preparing
 
     def _prepare(self, trial: PlannedTrial, running_bytes: int) -> BuiltTrial:
-        """Build a trial during a training that uses some bytes.
+        """Build a trial while another one trains in ``running_bytes`` of memory.
 
-        If its steps don't fit in memory with that training, or have to run alone, the trial is
-        returned pending: it is supplied once that training is over and its network closed.
+        If its steps don't fit in memory with that one, or have to run alone, the trial is
+        returned pending: it is supplied once the other one has ended and its network is closed.
         """
         built = self._fitted(trial)
         if built.failure is not None:
@@ -160,14 +161,12 @@ class SeveralRanksBuilder(TrialBuilder):
 
     def close(self, built: BuiltTrial) -> StepTimes | None:
         built.close()
-        return self.engine.take_step_times(built.trial.name)
+        if not isinstance(built.network, LeadingNetwork):
+            return None
+        return built.network.network.step_times(built.trial.name)
 
 
 def _warm(network: Network, batch_size: int) -> Network:
-    """Warm a network; close it if that fails."""
-    try:
+    with closed_if_it_fails(network):
         network.warm(batch_size)
-    except (AIPerfError, MemoryError):
-        network.close()
-        raise
     return network

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
 from optuna.storages import BaseStorage
@@ -20,7 +21,6 @@ from aiperf_hpc.replica.training.trial import (
     configured_hyperparameters,
 )
 from aiperf_hpc.replica.trials.building import TrialBuilder
-from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
 from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.replica.trials.planner import Planner
 from aiperf_hpc.replica.trials.prediction import predicted_value
@@ -81,13 +81,12 @@ class TrialLoop:
         self._planner = Planner(
             context,
             initial=initial,
-            queue=CandidateQueue(context, knowledge.history),
             hpo=Hpo(
-                self._context.config.hpo,
-                configured_hyperparameters(self._context.config.training),
+                context.config.hpo,
+                configured_hyperparameters(context.config.training),
                 study,
                 name,
-                seed_of(self._context.config.seed, name, "hpo", 0),
+                seed_of(context.config.seed, name, "hpo", 0),
                 trainer.memory.fits,
             ),
             knowledge=knowledge,
@@ -104,7 +103,7 @@ class TrialLoop:
         self._best_epochs = BestEpochStore(context)
 
     def run(self) -> str:
-        """Train until the run ends or all requested trainings are done; return the reason.
+        """Train until the run ends or all requested trials are done; return the reason.
 
         Raises:
             ReplicaFailedError: too many trials failed in a row.
@@ -192,58 +191,49 @@ class TrialLoop:
         if trial.phase is RoundPhase.WARMUP and result.values:
             at = max(self._context.config.rounds.predict_at_epoch, trial.epoch_limit)
             predicted = predicted_value(result.values, at, self._trainer.perfect)
-        kept, trouble = self._keep(trial, result, predicted)
         unkept = (
-            self._keep_predictions(result),
-            self._best_epochs.keep(trial.name, result.best_epoch),
+            _reason_not_stored("its weights are", lambda: self._keep(trial, result, predicted)),
+            _reason_not_stored("its predictions are", lambda: self._keep_predictions(result)),
+            _reason_not_stored(
+                "its best epoch is", lambda: self._best_epochs.keep(trial.name, result.best_epoch)
+            ),
         )
         self._context.journal.append(
             TrialEnded(
                 trial=trial.name,
                 state=result.state,
-                reason="; ".join(filter(None, (result.reason, trouble, *unkept))),
+                reason="; ".join(filter(None, (result.reason, *unkept))),
                 predicted_accuracy=predicted,
-                checkpoint=kept,
+                checkpoint=trial.name in self._kept,
             )
         )
         self._drop_worst()
 
-    def _keep(
-        self, trial: PlannedTrial, result: TrialResult, predicted: float | None
-    ) -> tuple[bool, str]:
-        """Store trained weights for children to inherit; return success and the reason if not."""
-        weights = result.weights
+    def _keep(self, trial: PlannedTrial, result: TrialResult, predicted: float | None) -> None:
+        """Store trained weights, if there are any, for children to inherit."""
+        graph, weights = trial.candidate.graph, result.weights
         if weights is None:
-            return False, ""
-        graph = trial.candidate.graph
+            return
         path = self._context.paths.trained(self._context.replica, trial.name)
-        try:
-            self._context.retry(
-                lambda: save_checkpoint(path, graph, weights, self._context.sync), str(path)
-            )
-        except StorageError as error:
-            return False, f"its weights are not stored: {error}"
+        self._context.retry(
+            lambda: save_checkpoint(path, graph, weights, self._context.sync), str(path)
+        )
         self._kept[trial.name] = max(result.values) if predicted is None else predicted
-        return True, ""
 
-    def _keep_predictions(self, result: TrialResult) -> str:
-        """Store a trial's predictions if it has any; return the reason if that fails."""
+    def _keep_predictions(self, result: TrialResult) -> None:
+        """Store a trial's predictions, if it has any."""
         found = result.predictions
         if found is None:
-            return ""
+            return
         path = self._context.paths.predictions(self._context.replica, found.trial)
-        try:
-            digest = self._context.retry(
-                lambda: save_predictions(path, found, self._context.sync), str(path)
-            )
-        except StorageError as error:
-            return f"its predictions are not stored: {error}"
+        digest = self._context.retry(
+            lambda: save_predictions(path, found, self._context.sync), str(path)
+        )
         self._context.journal.append(
             PredictionsSaved(
                 trial=found.trial, epoch=found.epoch, samples=len(found.classes), sha256=digest
             )
         )
-        return ""
 
     def _drop_worst(self) -> None:
         while len(self._kept) > self._context.config.search.keep_checkpoints:
@@ -252,3 +242,12 @@ class TrialLoop:
             # Record first, delete second: a recorded checkpoint always exists.
             self._context.journal.append(CheckpointDeleted(trial=worst))
             self._context.delete(self._context.paths.trained(self._context.replica, worst))
+
+
+def _reason_not_stored(what: str, store: Callable[[], None]) -> str:
+    """Store a part of a trial's result; return the reason if that fails."""
+    try:
+        store()
+    except StorageError as error:
+        return f"{what} not stored: {error}"
+    return ""

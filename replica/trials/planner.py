@@ -45,7 +45,6 @@ class Planner:
         context: ReplicaContext,
         *,
         initial: Graph,
-        queue: CandidateQueue,
         hpo: Hpo,
         knowledge: RunKnowledge,
     ) -> None:
@@ -54,14 +53,13 @@ class Planner:
         Args:
             context: the replica's context; its journal records problems with a checkpoint.
             initial: the initial graph of the search.
-            queue: the replica's candidate queue.
             hpo: the replica's study.
             knowledge: the replica's view of the run.
         """
         self._context = context
         self._name = context.who.name
         self._initial = initial
-        self._queue = queue
+        self._queue = CandidateQueue(context, knowledge.history)
         self._hpo = hpo
         self._knowledge = knowledge
         self._numbers = count(1)
@@ -70,7 +68,7 @@ class Planner:
         """Rounds trained by a previous attempt that exited before it recorded their ends."""
         self._plans = self._all_plans()
         self.done = False
-        """Whether all requested trainings are planned."""
+        """Whether all requested trials are planned."""
 
     def next(self) -> PlannedTrial | None:
         """Return the next trial, or None if there is no candidate yet."""

@@ -1,4 +1,4 @@
-"""Predicted quality in warm-up: what a curve fitted to the first epochs says of a later one."""
+"""Predicted quality of warm-up trials, extrapolated from their first epochs."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _SHIFTS = np.concatenate([[0.0], np.geomspace(0.1, 3.0, 31)])[:, None]
 
 
 def predicted_value(values: Sequence[float], epoch: int, perfect: float = 1.0) -> float:
-    """Return the value expected at ``epoch``: a log2(x + b) + c, and then ever less of it.
+    """Return the value predicted for ``epoch`` by a curve a log2(x + b) + c with damped gains.
 
-    Within the observed epochs the curve is fitted by least squares, later epochs weighing more
-    (by their number); ``b`` is searched on a grid from 0 to 3, all of it at once, and for each
-    ``a`` and ``c`` have a closed form. A logarithm grows without bound and quality does not: of
-    the gain ``a`` of a doubling of x + b, the first doubling after the last observed epoch brings
-    half, the next one a quarter and so on, together at most ``a``.
+    The curve is fitted to the observed epochs by least squares weighted by the epoch's number.
+    ``b`` is searched on a grid from 0 to 3; for each ``b``, ``a`` and ``c`` have a closed form.
+    A logarithm grows without bound, but quality does not. Of the gain ``a`` per doubling of x + b,
+    the first doubling after the last observed epoch therefore contributes half, the next one a
+    quarter and so on, in total at most ``a``.
 
-    The result is never below the best observed and never above ``perfect``. Fewer than four points,
-    a curve that does not rise, and an epoch that was observed give the best observed.
-    docs/decisions/search.md has its error on real curves.
+    The result is at least the best observed value and at most ``perfect``. It is the best observed
+    value if there are fewer than four points, the curve does not rise, or the epoch was observed.
+    docs/decisions/search.md reports the error on real curves.
 
     Args:
         values: the objective values, such as accuracies, observed after epochs 1, 2, ...
-        epoch: where the curve is read, counted from 1.
-        perfect: the highest objective value that there is.
+        epoch: number of the epoch to predict, from 1.
+        perfect: the highest possible objective value.
 
     Raises:
         ValueError: there is no value, or one is not finite.

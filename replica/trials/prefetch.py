@@ -27,11 +27,10 @@ class Prefetch:
     """Returns the next trial, or None if there is none yet."""
     builder: TrialBuilder
     """Builds the trial."""
-    done: Callable[[], bool] = lambda: False
+    done: Callable[[], bool]
     """Returns True once no trial will follow."""
 
     def __post_init__(self) -> None:
-        self._stop = self.context.stop
         self._watch = self.context.stopwatch
         self._clock = self.context.clock
         self._planning: Future[PlannedTrial | None] | None = None
@@ -54,7 +53,7 @@ class Prefetch:
         self._pause = FIRST_PAUSE
         with self._watch.during(TimePhase.SEARCH_WAIT):
             while self._making is None:
-                if self._stop.reason is not None or self.done():
+                if self.context.stop.reason is not None or self.done():
                     return None
                 self.look()
                 if self._making is None:

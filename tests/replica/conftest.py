@@ -1,6 +1,9 @@
-"""What the replica's tests share."""
+"""Fixtures of the replica's tests."""
 
 from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,3 +14,12 @@ from aiperf_hpc.replica.engines import load_engine
 def _engine_first() -> None:
     """As in a replica: the engine sets its threads before anything else uses the framework."""
     load_engine("tensorflow", 2)
+
+
+@pytest.fixture
+def signal_handlers() -> Iterator[None]:
+    """Restore this process's signal handlers after the test."""
+    before = [(n, signal.getsignal(n)) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)

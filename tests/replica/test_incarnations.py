@@ -1,4 +1,4 @@
-"""No two processes are the same life of a replica, whatever their scheduler has counted."""
+"""Each process is its own attempt of a replica, also if the scheduler counts two as one."""
 
 from __future__ import annotations
 
@@ -15,35 +15,32 @@ from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, no_retry
 
 
-def test_a_life_is_what_the_scheduler_counted_unless_another_process_is_it(tmp_path: Path) -> None:
-    """A controller that was killed may count a restart a second time: that is a later life."""
+def test_an_attempt_has_the_schedulers_number_unless_it_is_claimed(tmp_path: Path) -> None:
+    """A killed controller may count a restart twice; the second one gets a higher number."""
     paths = RunPaths(tmp_path)
-
-    def claim(launch: int, restart: int) -> Incarnation:
-        return claim_incarnation(paths, "r0", Incarnation(launch, restart), no_retry)
-
-    assert claim(0, 0) == Incarnation(0, 0)
-    assert claim(0, 1) == Incarnation(0, 1)
-    assert claim(0, 1) == Incarnation(0, 2)
-    assert claim(0, 2) == Incarnation(0, 3)
-    assert claim(0, 7) == Incarnation(0, 7)
-    assert claim(0, 5) == Incarnation(0, 8)  # Later, and so greater.
-    assert claim(1, 0) == Incarnation(1, 0)
+    paths.replica_log("r0").parent.mkdir(parents=True)
     paths.replica_log("r0").touch()
-    assert claim(1, 1) == Incarnation(1, 1)
+    for counted, claimed in [
+        ("0.0", "0.0"), ("0.1", "0.1"), ("0.1", "0.2"), ("0.2", "0.3"),
+        ("0.7", "0.7"), ("0.5", "0.8"), ("1.0", "1.0"),
+    ]:  # fmt: skip
+        found = claim_incarnation(paths, "r0", Incarnation.parse(counted), no_retry)
+        assert str(found) == claimed
     assert claim_incarnation(paths, "r1", Incarnation(0, 0), no_retry) == Incarnation(0, 0)
 
 
-def test_of_processes_that_start_at_once_each_has_its_own(tmp_path: Path) -> None:
+def test_concurrent_processes_claim_different_attempts(tmp_path: Path) -> None:
     def claim(_: int) -> Incarnation:
         return claim_incarnation(RunPaths(tmp_path), "r0", Incarnation(3, 1), no_retry)
 
     with ThreadPoolExecutor(8) as threads:
-        lives = list(threads.map(claim, range(40)))
-    assert sorted(lives) == [Incarnation(3, 1 + number) for number in range(40)]
+        claimed = list(threads.map(claim, range(40)))
+    assert sorted(claimed) == [Incarnation(3, 1 + number) for number in range(40)]
 
 
-def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_is_retried_while_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, troubles, time = Path.mkdir, [errno.ENOSPC, errno.ESTALE], Clock()
 
     def full(path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:

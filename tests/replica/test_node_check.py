@@ -1,4 +1,4 @@
-"""What a replica requires of its node before it trains."""
+"""Checks of a node before its replica trains."""
 
 from __future__ import annotations
 
@@ -14,16 +14,11 @@ from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate
 from aiperf_hpc.datasets import save_dataset_manifest
-from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
+from aiperf_hpc.errors import PreflightError
 from aiperf_hpc.host.machine import BOUND
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.replica import node_check
-from aiperf_hpc.replica.node_check import (
-    check_dataset,
-    check_node,
-    checked_dataset,
-    checked_engine,
-)
+from aiperf_hpc.replica.node_check import check_dataset, check_node, checked_dataset, checked_engine
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
@@ -33,6 +28,14 @@ VERSIONS = {
     "numpy": np.__version__,
     FILES: package_digest(),
 }
+NODE = "^node n7: "
+
+
+@pytest.fixture(autouse=True)
+def _node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+
+
 CIFAR10 = DatasetInfo.of_labelled_images(
     name="cifar10",
     sha256="ab" * 32,
@@ -54,10 +57,6 @@ def manifest(
     )
 
 
-def test_the_same_node_passes() -> None:
-    check_node(manifest(VERSIONS))
-
-
 @pytest.mark.parametrize(
     ("name", "version"),
     [
@@ -68,44 +67,32 @@ def test_the_same_node_passes() -> None:
         ("no-such-thing", "1"),
     ],
 )
-def test_another_version_is_refused_in_one_line(
-    name: str, version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURMD_NODENAME", "n7")
-    with pytest.raises(PreflightError) as caught:
+def test_another_version_is_rejected(name: str, version: str) -> None:
+    with pytest.raises(PreflightError, match=f"{NODE}{name} is .*{version}; install the same"):
         check_node(manifest(VERSIONS | {name: version}))
-    assert str(caught.value).startswith(f"node n7: {name} is ")
-    assert str(caught.value).endswith("install the same environment on all nodes")
-    assert version in str(caught.value)
-    assert caught.value.exit_status == PREFLIGHT_STATUS
+    check_node(manifest(VERSIONS))
 
 
-def test_a_node_without_the_engine_or_its_device_refuses_the_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+def test_a_missing_device_or_engine_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    asked = manifest(VERSIONS, engine={"name": "torch", "device": "cuda"})
-    with pytest.raises(PreflightError, match="^node n7: engine.device=cuda: PyTorch "):
-        checked_engine(asked, 1, SYSTEM, 0)
+    requested = manifest(VERSIONS, engine={"name": "torch", "device": "cuda"})
+    with pytest.raises(PreflightError, match=f"{NODE}engine.device=cuda: PyTorch "):
+        checked_engine(requested, 1, SYSTEM, 0)
     monkeypatch.setattr(util, "find_spec", lambda _: None)
-    with pytest.raises(PreflightError, match="^node n7: engine 'torch' needs the package 'torch'"):
-        check_node(asked)
+    with pytest.raises(PreflightError, match=f"{NODE}engine 'torch' needs the package 'torch'"):
+        check_node(requested)
 
 
-def test_a_node_whose_accelerators_the_engine_does_not_see_trains_on_its_cpu_only_if_asked(
+def test_training_on_the_cpu_of_a_node_with_accelerators_must_be_requested(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SLURMD_NODENAME", "n7")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv(BOUND, raising=False)
     monkeypatch.setattr(node_check, "computing_on_bus", lambda: {"NVIDIA": 4})
-    with pytest.raises(
-        PreflightError, match=r"^node n7: it has accelerators \(4 of NVIDIA\) that "
-    ):
+    with pytest.raises(PreflightError, match=rf"{NODE}it has accelerators \(4 of NVIDIA\) that "):
         checked_engine(manifest(VERSIONS, engine={"name": "torch"}), 1, SYSTEM, 0)
-    asked = manifest(VERSIONS, engine={"name": "torch", "device": "cpu"})
-    assert checked_engine(asked, 1, SYSTEM, 0).name == "torch"
+    requested = manifest(VERSIONS, engine={"name": "torch", "device": "cpu"})
+    assert checked_engine(requested, 1, SYSTEM, 0).name == "torch"
 
 
 def test_decoded_images_need_memory_for_all_ranks_of_a_node(
@@ -126,24 +113,22 @@ def test_decoded_images_need_memory_for_all_ranks_of_a_node(
         checked_dataset(asked.model_copy(update={"config": config}), 1)
 
 
-def test_a_node_must_see_the_dataset_and_the_same_one(tmp_path: Path) -> None:
-    asked = manifest(VERSIONS, name="cifar10", path=str(tmp_path / "data"))
-    with pytest.raises(PreflightError, match="node .*: dataset 'cifar10': there is no folder"):
-        check_node(asked)
-    with pytest.raises(PreflightError, match="node .*: dataset 'cifar10': there is no folder"):
-        checked_dataset(asked, 1)
+def test_a_node_without_the_dataset_or_with_another_one_is_rejected(tmp_path: Path) -> None:
+    requested = manifest(VERSIONS, name="cifar10", path=str(tmp_path / "data"))
+    for check in (check_node, lambda manifest: checked_dataset(manifest, 1)):
+        with pytest.raises(PreflightError, match=f"{NODE}dataset 'cifar10': there is no folder"):
+            check(requested)
     save_dataset_manifest(tmp_path / "data", CIFAR10)
-    check_node(asked)
-    # The run's own image size, not that of the folder, is what a run records.
-    check_dataset(
-        asked, CIFAR10.model_copy(update={"inputs": {"image": TensorSpec(shape=(16, 16, 3))}})
-    )
+    check_node(requested)
+    # The shape of samples comes from the run's configuration, not from the folder.
+    shape = {"inputs": {"image": TensorSpec(shape=(16, 16, 3))}}
+    check_dataset(requested, CIFAR10.model_copy(update=shape))
     save_dataset_manifest(tmp_path / "data", CIFAR10.model_copy(update={"train_samples": 49_999}))
     with pytest.raises(PreflightError, match=r"49999 \+ 10000 samples here, .*50000 \+ 10000;"):
-        check_node(asked)
+        check_node(requested)
 
 
-def test_a_dataset_that_needs_no_folder_is_compared_when_it_is_there() -> None:
+def test_a_dataset_without_a_folder_is_loaded_and_compared() -> None:
     assert checked_dataset(manifest(VERSIONS), 1).dataset.info.name == "digits"
     with pytest.raises(PreflightError, match="let all nodes see the same dataset.path"):
         check_dataset(
@@ -152,11 +137,11 @@ def test_a_dataset_that_needs_no_folder_is_compared_when_it_is_there() -> None:
         )
 
 
-def test_a_dataset_is_brought_to_the_node_first(tmp_path: Path) -> None:
+def test_a_dataset_is_loaded_from_its_copy_on_the_node(tmp_path: Path) -> None:
     source = tmp_path / "source"
     save_dataset_manifest(source, CIFAR10)
     asked = manifest(
         VERSIONS, name="cifar10", path=source, cache="disk", cache_path=tmp_path / "cache"
     )
-    with pytest.raises(PreflightError, match=f"node .*: .*{tmp_path / 'cache'}/cifar10-"):
-        checked_dataset(asked, 1)  # which reads the copy, and finds no images there
+    with pytest.raises(PreflightError, match=f"{NODE}.*{tmp_path / 'cache'}/cifar10-"):
+        checked_dataset(asked, 1)  # It reads the copy, which has no images.

@@ -1,10 +1,11 @@
-"""Stopwatch, stop flag, memory estimate, seeds."""
+"""Stopwatch, stop flag, memory estimate, names and seeds."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -14,17 +15,7 @@ from tests.support.networks import sequential
 
 from aiperf_hpc import __version__
 from aiperf_hpc.config import RunConfig, validate
-from aiperf_hpc.graph import (
-    Conv3D,
-    Dense,
-    Flatten,
-    Graph,
-    Input,
-    LeakyReLU,
-    MaxPool3D,
-    Node,
-    Softmax,
-)
+from aiperf_hpc.graph import Conv3D, Dense, Flatten, Graph, Input, LeakyReLU, MaxPool3D, Softmax
 from aiperf_hpc.host import machine
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.morphism.resnet import resnet50
@@ -39,15 +30,23 @@ from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.trial import TimePhase
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(100.0)
+
+
+def resnet(base_width: int = 4) -> Graph:
+    return resnet50((32, 32, 3), 10, stem="cifar", base_width=base_width)
+
+
 def config(replica: dict[str, int] | None = None, **training: object) -> RunConfig:
-    """Return a configuration in fp32 with these settings of the training and of the replica."""
+    """Return a configuration in fp32 with these settings of ``training`` and ``replica``."""
     settings = {"precision": "fp32", **training}
     sections = {"dataset": {"name": "digits"}, "training": settings, "replica": replica or {}}
     return validate(sections, "test")
 
 
-def test_every_second_belongs_to_the_innermost_phase() -> None:
-    clock = Clock(100.0)
+def test_every_second_belongs_to_the_innermost_phase(clock: Clock) -> None:
     watch = Stopwatch(clock)
     clock.now += 1
     with watch.during(TimePhase.TRAIN):
@@ -61,31 +60,25 @@ def test_every_second_belongs_to_the_innermost_phase() -> None:
     assert watch.take() == {}
 
 
-def test_a_phase_ends_with_its_block_even_by_an_error() -> None:
-    clock = Clock(100.0)
+def test_an_error_ends_the_phase_of_its_block(clock: Clock) -> None:
     watch = Stopwatch(clock)
-
-    def fail() -> None:
-        with watch.during(TimePhase.BUILD):
-            clock.now += 3
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
+    with suppress(KeyError), watch.during(TimePhase.BUILD):
+        clock.now += 3
+        raise KeyError
     assert watch.phase is TimePhase.START
     assert watch.take() == {TimePhase.BUILD: 3}
 
 
-def test_the_deadline_stops(tmp_path: Path) -> None:
-    clock = Clock(100.0)
+def test_the_deadline_stops(tmp_path: Path, clock: Clock) -> None:
     flag = StopFlag(150.0, tmp_path / "stop", clock=clock)
     assert flag.reason is None
     clock.now = 150.0
     assert flag.reason == TIME_OVER
 
 
-def test_a_file_stops_with_its_text_and_is_looked_at_now_and_then(tmp_path: Path) -> None:
-    clock = Clock(100.0)
+def test_a_file_whose_text_is_the_reason_stops_when_it_is_polled(
+    tmp_path: Path, clock: Clock
+) -> None:
     flag = StopFlag(1e9, tmp_path / "stop", look_every=1.0, clock=clock)
     assert flag.reason is None
     (tmp_path / "stop").write_text("by someone\n")
@@ -94,36 +87,27 @@ def test_a_file_stops_with_its_text_and_is_looked_at_now_and_then(tmp_path: Path
     assert flag.reason == "by someone"
 
 
-def test_a_stop_request_that_is_no_text_stops_too(tmp_path: Path) -> None:
+def test_a_further_condition_stops_and_so_does_a_file_that_is_not_utf_8(tmp_path: Path) -> None:
+    flag = StopFlag(1e12, tmp_path / "stop", also=lambda: "the replica has exited")
+    assert flag.reason == "the replica has exited"
     (tmp_path / "stop").write_bytes(b"by \xff")
     assert StopFlag(1e12, tmp_path / "stop").reason == "by \\xff"
 
 
+@pytest.mark.usefixtures("signal_handlers")
 def test_a_signal_stops_and_the_first_reason_stays(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    flag = StopFlag(1e12, tmp_path / "stop")
-    try:
-        flag.install()
-        os.kill(os.getpid(), signal.SIGTERM)
-        flag.ask("later")
-        assert flag.reason == "SIGTERM"
-        assert flag.interrupted  # Nobody else asked for it.
-        late = StopFlag(0.0, tmp_path / "stop")
-        late.install()
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert (late.reason, late.interrupted) == ("the run's time is over", False)
-    finally:
-        signal.signal(signal.SIGTERM, before[0])
-        signal.signal(signal.SIGINT, before[1])
+    flag, late = (StopFlag(deadline, tmp_path / "stop") for deadline in (1e12, 0.0))
+    flag.install()
+    os.kill(os.getpid(), signal.SIGTERM)
+    flag.ask("later")
+    assert (flag.reason, flag.interrupted) == ("SIGTERM", True)  # Nothing else requests a stop.
+    late.install()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert (late.reason, late.interrupted) == (TIME_OVER, False)
 
 
-def test_a_further_condition_stops(tmp_path: Path) -> None:
-    flag = StopFlag(1e12, tmp_path / "stop", also=lambda: "the replica has exited")
-    assert flag.reason == "the replica has exited"
-
-
-def test_the_memory_estimate_grows_with_the_batch_and_shrinks_with_the_precision() -> None:
-    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
+def test_the_memory_estimate_grows_with_the_batch_and_with_the_precision() -> None:
+    graph = resnet(16)
     small, large = (training_bytes(graph, batch, "fp32") for batch in (128, 512))
     assert small < large
     assert training_bytes(graph, 512, "bf16") < large
@@ -133,7 +117,7 @@ def test_the_memory_estimate_grows_with_the_batch_and_shrinks_with_the_precision
 
 
 def test_the_memory_estimate_counts_what_waits_for_the_backward_pass() -> None:
-    """Outputs of all layers but a flatten, which makes no tensor; twice the convolution's work."""
+    """Outputs of all layers but a flatten, which makes no tensor; the convolution's set twice."""
     graph = sequential(
         volume=Input((4, 4, 4, 2)),
         conv=Conv3D(3, 3),
@@ -159,20 +143,14 @@ def test_the_memory_estimate_has_the_numbers_of_each_parameter(
 
     A gibibyte is the framework's. Below fp32 a copy of the weights is as small as activations.
     """
-    graph = Graph((Node("x", Input((3,))), Node("logits", Dense(4), ("x",))))
+    graph = sequential(x=Input((3,)), logits=Dense(4))
     assert training_bytes(graph, 0, "fp32", optimizer) == 2**30 + 4 * numbers * 16
     assert training_bytes(graph, 0, "bf16", optimizer) == 2**30 + (4 * numbers + 2) * 16
 
 
-def test_a_batch_of_adams_is_smaller_where_sgds_barely_fits() -> None:
-    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
-    plain = training_bytes(graph, 8, "fp32", "sgd")
-    assert MemoryLimit(config(optimizer="adam"), plain).fitting_batch(graph, 8) == 4
-
-
-def test_the_memory_estimate_has_the_copies_of_best_epochs_where_they_are_held() -> None:
-    """Of SGD seven numbers a parameter, of what has two moments ten."""
-    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
+def test_the_memory_estimate_includes_copies_of_best_epochs_where_they_are_held() -> None:
+    """Seven numbers per parameter with SGD, ten with an optimizer of two moments."""
+    graph = resnet(16)
     for optimizer, numbers in (("sgd", 7), ("lamb", 10)):
         used = config(optimizer=optimizer)
         alone, copies = (MemoryLimit(used, 0, held).needed(graph, 8) for held in (False, True))
@@ -182,13 +160,15 @@ def test_the_memory_estimate_has_the_copies_of_best_epochs_where_they_are_held()
         assert limit.fitting_batch(graph, 8) == 4
 
 
-def test_the_batch_that_fits_is_the_asked_one_halved_as_often_as_needed() -> None:
-    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
+def test_the_requested_batch_is_halved_until_it_fits() -> None:
+    graph = resnet()
     for wanted in (512, 100, 3):
         limit = training_bytes(graph, wanted, "fp32")
         assert MemoryLimit(config(), limit).fitting_batch(graph, wanted) == wanted
         assert MemoryLimit(config(), limit - 1).fitting_batch(graph, wanted) == wanted // 2
     assert MemoryLimit(config(), 0).fitting_batch(graph, 8) == 0
+    sgd = training_bytes(graph, 8, "fp32", "sgd")
+    assert MemoryLimit(config(optimizer="adam"), sgd).fitting_batch(graph, 8) == 4
 
 
 def test_available_memory_is_shared_and_bounded_by_a_control_group(
@@ -206,46 +186,36 @@ def test_seeds_differ_by_every_part_and_are_the_same_every_time() -> None:
     assert seed_of(1, "23") != seed_of(12, "3")
 
 
-def test_later_lives_of_a_replica_name_their_trials_otherwise() -> None:
-    lives = [Incarnation(), Incarnation(0, 1), Incarnation(1, 0)]
-    assert [Identity("r0", life).name for life in lives] == ["r0", "r0-0.1", "r0-1.0"]
-    assert sorted(lives) == lives
-    assert [Incarnation.parse(str(life)) for life in lives] == lives
+def test_trials_of_later_attempts_have_other_names() -> None:
+    attempts = [Incarnation(), Incarnation(0, 1), Incarnation(1, 0)]
+    assert [Identity("r0", each).name for each in attempts] == ["r0", "r0-0.1", "r0-1.0"]
+    assert sorted(attempts) == attempts
+    assert [Incarnation.parse(str(each)) for each in attempts] == attempts
 
 
-def test_candidates_are_bounded_by_memory_at_the_initial_networks_batch_size() -> None:
-    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
-    used = config(batch_size=64)
-    roomy = training_bytes(graph, 64, "fp32")
-    bound = MemoryBound.of(MemoryLimit(used, roomy), graph)
-    assert bound is not None
-    assert (bound.limit, bound.needed(graph)) == (roomy, roomy)
-    # Where the initial network has to be shrunk to fit, so may its children.
-    tight = MemoryBound.of(MemoryLimit(used, roomy - 1), graph)
-    assert tight is not None
-    assert tight.needed(graph) == training_bytes(graph, 32, "fp32")
-    # Where it does not fit at all, nothing would.
-    assert MemoryBound.of(MemoryLimit(used, 1), graph) is None
+@pytest.mark.parametrize(
+    ("spare", "ranks", "batch_size"),
+    [
+        (0, 1, 64),
+        (-1, 1, 32),  # The batch that fits the initial network is used for its children too.
+        (2**40, 4, 16),  # A rank has its shard of the batch.
+        (-(2**40), 1, None),  # Nothing fits.
+    ],
+)
+def test_candidates_are_bounded_by_memory_at_the_initial_networks_batch_size(
+    spare: int, ranks: int, batch_size: int | None
+) -> None:
+    graph, used = resnet(), config({"ranks_per_node": ranks}, batch_size=64)
+    limit = training_bytes(graph, 64, "fp32") + spare
+    bound = MemoryBound.of(MemoryLimit(used, limit), graph)
+    found = None if bound is None else (bound.limit, bound.needed(graph))
+    assert found == (batch_size and (limit, training_bytes(graph, batch_size, "fp32")))
 
 
-def test_a_rank_has_its_share_of_the_batch() -> None:
-    graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
-    used = config({"ranks_per_node": 4}, batch_size=64)
-    bound = MemoryBound.of(MemoryLimit(used, 2**40), graph)
-    assert bound is not None
-    assert bound.needed(graph) == training_bytes(graph, 16, "fp32")
-
-
-def test_a_thread_that_wants_pythons_lock_has_it_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that launches a training's steps wants it after each kernel."""
-    found: list[float] = []
-
-    def run(*_: object) -> int:
-        found.append(sys.getswitchinterval())
-        return 0
-
-    before = sys.getswitchinterval()
-    monkeypatch.setattr(main, "_run", run)
+def test_threads_switch_faster_than_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that launches a step's kernels needs the interpreter lock after each of them."""
+    before, found = sys.getswitchinterval(), list[float]()
+    monkeypatch.setattr(main, "_run", lambda *_: found.append(sys.getswitchinterval()))
     try:
         main.main(["nowhere", "--replica", "r0"])
     finally:
@@ -254,7 +224,7 @@ def test_a_thread_that_wants_pythons_lock_has_it_soon(monkeypatch: pytest.Monkey
     assert before > found[0]
 
 
-def test_a_checkout_that_is_not_installed_has_its_source_s_version(
+def test_a_checkout_that_is_not_installed_has_the_version_of_its_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     installed = metadata.version

@@ -1,4 +1,4 @@
-"""Accelerators by vendors' tools: NVIDIA's own package, and what the others' tools printed."""
+"""Accelerators by their vendors' tools: a fake NVML, and recorded output of the others."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError
 
 
-def test_this_machine_says_why_it_has_none_of_a_vendor() -> None:
+def test_each_vendor_without_an_accelerator_has_a_reason() -> None:
     found = find_accelerators()
     vendors = {each.vendor for each in found.accelerators}
     assert vendors | found.absent.keys() == {"NVIDIA", "AMD", "Huawei"}
     assert all(found.absent.values())
 
 
-def test_what_is_not_told_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_unknown_property_has_a_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     NvmlLibrary([{"nvmlDeviceGetName": b"NVIDIA T4"}]).install(monkeypatch)
     table = f'[ "$2" = -t ] && exit 1; exec /bin/cat {RECORDED / "npu-smi-310p.txt"}'
     install_program(monkeypatch, tmp_path, "npu-smi", table)
@@ -31,19 +33,19 @@ def test_what_is_not_told_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path
         "NVIDIA T4", "Radeon RX 7900 XT", "Ascend 310P3", "Ascend 310P3",
     ]  # fmt: skip
     for each in found.accelerators:
-        untold = {name for name in Accelerator.model_fields if getattr(each, name) is None}
-        assert untold == each.absent.keys()
+        unknown = {name for name in Accelerator.model_fields if getattr(each, name) is None}
+        assert unknown == each.absent.keys()
         assert all(each.absent.values())
 
 
-def test_the_least_memory_is_that_of_whole_accelerators_that_all_tell() -> None:
+def test_least_memory_is_unknown_without_accelerators_or_with_partitioned_ones() -> None:
     one, other = (Accelerator(vendor="V", model="A", index=n, memory_bytes=n) for n in (2, 1))
     divided = other.model_copy(update={"partitioned": True})
     assert least_memory([one, other]) == 1
     assert [least_memory(each) for each in ([], [one, divided])] == [None, None]
 
 
-def test_nvidia_by_its_own_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvidia_accelerators_by_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     library = NvmlLibrary([H100, {**H100, "nvmlDeviceGetMigMode": (1, 1)}])
     library.install(monkeypatch)
     first, second = nvidia.accelerators()
@@ -67,7 +69,7 @@ def test_nvidia_by_its_own_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second.index == 1
     assert second.partitioned is True
     assert nvidia.cuda_version() == "12.4"
-    assert library.open == 0, "what is initialised is shut down"
+    assert library.open == 0
 
 
 @pytest.mark.parametrize(
@@ -89,18 +91,13 @@ def test_nvidia_without_package_driver_or_accelerators(
         nvidia.accelerators()
 
 
-def test_a_table_of_ascend_chips() -> None:
-    text = (RECORDED / "npu-smi-910b1.txt").read_text("utf-8")
-    rows = ascend.parse_table(text)
+def test_tables_of_ascend_chips() -> None:
+    """Two chips of a card share its power; chips without HBM have DDR."""
+    rows = ascend.parse_table((RECORDED / "npu-smi-910b1.txt").read_text("utf-8"))
     assert [row.card for row in rows] == [0, 1, 7]
     assert rows[2] == ascend.ChipRow(
         7, 0, "910B1", 92.7, 48.0, "0000:42:00.0", 0.0, 4174 * 2**20, 65536 * 2**20
     )
-    assert ascend.driver_version(text) == "23.0.rc2"
-
-
-def test_tables_of_other_ascend_chips() -> None:
-    """Cards of two chips share their power; chips without HBM have DDR."""
     rows = ascend.parse_table((RECORDED / "npu-smi-910c.txt").read_text("utf-8"))
     assert [(r.card, r.chip, r.power_watts) for r in rows] == [
         (0, 0, 178.5), (0, 1, None), (1, 0, 186.3)
@@ -111,7 +108,7 @@ def test_tables_of_other_ascend_chips() -> None:
     ]  # fmt: skip
 
 
-def test_ascend_by_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ascend_accelerators_by_npu_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = (
         'case "$3" in\n'
         f"  common) exec /bin/cat {RECORDED}/npu-smi-910b1-common.txt ;;\n"
@@ -133,7 +130,7 @@ def test_ascend_by_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         ("exec sleep 60", "did not answer"),
     ],
 )
-def test_a_program_that_fails_or_hangs_is_absent(
+def test_a_vendor_whose_tool_fails_or_hangs_is_absent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, why: str
 ) -> None:
     install_program(monkeypatch, tmp_path, "npu-smi", script)
@@ -142,7 +139,7 @@ def test_a_program_that_fails_or_hangs_is_absent(
         ascend.accelerators()
 
 
-def test_amd_by_rocm_smi() -> None:
+def test_amd_accelerators_by_rocm_smi() -> None:
     first, second = amd.parse_rocm_smi((RECORDED / "rocm-smi-mi250.json").read_text("utf-8"))
     assert (first.model, first.driver) == ("AMD INSTINCT MI250 (MCM) OAM AC MBA", "6.2.4")
     assert (first.uuid, first.pci_address) == ("0x719d230578348e8c", "0000:2F:00.0")
@@ -155,7 +152,7 @@ def test_amd_by_rocm_smi() -> None:
             amd.parse_rocm_smi(text)
 
 
-def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amd_accelerators_by_amdsmi(monkeypatch: pytest.MonkeyPatch) -> None:
     library = AmdSmi("amdsmi")
     monkeypatch.setitem(sys.modules, "amdsmi", library)
     (found,) = amd.accelerators()
@@ -167,10 +164,10 @@ def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert library.open == 0
 
 
-def test_amd_library_without_its_shared_object(
+def test_amdsmi_without_its_shared_object_is_absent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # As its release 7.0.2 ends where the object is not there.
+    # As release 7.0.2 behaves.
     package = "print('Unable to find libamd_smi.so library')\n{}['libamd_smi.so']\n"
     (tmp_path / "amdsmi.py").write_text(package)
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)

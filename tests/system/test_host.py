@@ -1,5 +1,5 @@
-"""Processors, memory and operating system: against lscpu, psutil and free of this machine, and
-against lscpu on machines that are made up."""
+"""Processors, memory and operating system: compared with lscpu, psutil and free on this machine,
+and with lscpu on simulated machines."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ import psutil
 import pytest
 from tests.system.trees import processor_tree, write
 
-from aiperf_hpc.system.kernel import (
-    memory,
-    memory_limit,
-    operating_system,
-    processors,
-    quota_cores,
-)
+from aiperf_hpc.system.kernel import memory, memory_limit, operating_system, processors, quota_cores
 from aiperf_hpc.system.tools import cpus_of
 
 
 def lscpu(*options: str) -> dict[str, str]:
-    said = subprocess.run(["lscpu", "--json", "--bytes", *options], capture_output=True, check=True)
+    done = subprocess.run(["lscpu", "--json", "--bytes", *options], capture_output=True, check=True)
     found: dict[str, str] = {}
 
     def collect(fields: list[dict[str, Any]]) -> None:
@@ -33,7 +27,7 @@ def lscpu(*options: str) -> dict[str, str]:
             found[each["field"].rstrip(":")] = each["data"]
             collect(each.get("children", []))
 
-    collect(json.loads(said.stdout)["lscpu"])
+    collect(json.loads(done.stdout)["lscpu"])
     return found
 
 
@@ -43,7 +37,7 @@ def number(text: str) -> int:
     return int(found[0])
 
 
-def test_processors_are_those_that_lscpu_counts() -> None:
+def test_processors_match_lscpu() -> None:
     ours, theirs = processors(), lscpu()
     assert ours.model == theirs["Model name"]
     assert ours.architecture == theirs["Architecture"]
@@ -57,7 +51,7 @@ def test_processors_are_those_that_lscpu_counts() -> None:
 
 
 @pytest.mark.parametrize(("sockets", "cores", "threads"), [(2, 4, 2), (1, 3, 1), (4, 2, 1)])
-def test_processors_of_other_machines(
+def test_processors_of_simulated_machines_match_lscpu(
     tmp_path: Path, sockets: int, cores: int, threads: int
 ) -> None:
     processor_tree(tmp_path, sockets=sockets, cores=cores, threads=threads)
@@ -73,7 +67,7 @@ def test_processors_of_other_machines(
     assert ours.cache_bytes["L1d"] == number(theirs["L1d cache"])
 
 
-def test_clocks_that_nobody_tells_are_absent(tmp_path: Path) -> None:
+def test_without_cpufreq_the_base_clock_is_that_of_the_model_name(tmp_path: Path) -> None:
     processor_tree(tmp_path, sockets=1, cores=2, threads=1)
     for path in tmp_path.glob("sys/devices/system/cpu/cpu*/cpufreq/*"):
         path.unlink()
@@ -81,16 +75,11 @@ def test_clocks_that_nobody_tells_are_absent(tmp_path: Path) -> None:
     assert found.max_mhz is None
     assert "virtual machine" in found.absent["max_mhz"]
     assert "base_mhz" in found.absent
-
-
-def test_a_base_clock_in_the_processors_name(tmp_path: Path) -> None:
-    processor_tree(tmp_path, sockets=1, cores=2, threads=1)
-    (tmp_path / "sys/devices/system/cpu/cpu0/cpufreq/base_frequency").unlink()
     write(tmp_path, {"proc/cpuinfo": "model name : Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz"})
     assert processors(tmp_path).base_mhz == 2400.0
 
 
-def test_memory_is_what_free_shows() -> None:
+def test_memory_matches_free() -> None:
     lines = subprocess.run(["free", "--bytes"], capture_output=True, check=True, text=True)
     total = {row.split()[0]: int(row.split()[1]) for row in lines.stdout.splitlines()[1:]}
     found = memory()
@@ -99,8 +88,7 @@ def test_memory_is_what_free_shows() -> None:
     theirs = lscpu()
     assert len(found.numa) == int(theirs["NUMA node(s)"])
     for node in found.numa:
-        said = theirs[f"NUMA node{node.number} CPU(s)"]
-        assert cpus_of(node.cpus) == cpus_of(said)
+        assert cpus_of(node.cpus) == cpus_of(theirs[f"NUMA node{node.number} CPU(s)"])
 
 
 def test_numa_nodes_with_and_without_memory(tmp_path: Path) -> None:
@@ -129,13 +117,13 @@ JOB = "system.slice/slurmstepd.scope/job_7"
 @pytest.mark.parametrize(
     ("groups", "files", "memory", "cores"),
     [
-        (  # The least of the groups above.
+        (  # The lowest limit of the enclosing groups.
             f"0::/{JOB}/step_0",
             {"system.slice/memory.max": "max", f"{JOB}/memory.max": str(64 * 2**30),
              f"{JOB}/step_0/memory.max": "max", f"{JOB}/step_0/cpu.max": "1600000 100000"},
             64 * 2**30, 16.0,
         ),
-        (  # The older interface. In a container its own group is mounted as the top.
+        (  # Version 1. A container's own group is mounted as the root.
             "9:memory:/docker/ab\n4:cpuacct,cpu:/docker/ab\n0::/",
             {"memory/memory.limit_in_bytes": str(8 * 2**30), "cpu/cpu.cfs_quota_us": "250000",
              "cpu/cpu.cfs_period_us": "100000"},
@@ -156,7 +144,7 @@ def test_limits_of_control_groups(
     assert (memory_limit(tmp_path), quota_cores(tmp_path)) == (memory, cores)
 
 
-def test_the_operating_system_is_what_python_reads_of_it() -> None:
+def test_the_operating_system_matches_python() -> None:
     found = operating_system()
     assert found.name == platform.freedesktop_os_release()["PRETTY_NAME"]
     assert found.kernel == platform.release()
@@ -179,26 +167,21 @@ MOUNTS = "1 0 8:1 {folder} / rw - {type} {source} rw"
         ({}, {}, None, None),
     ],
 )  # fmt: skip
-def test_marks_of_containers(
+def test_containers_are_detected(
     tmp_path: Path,
     files: dict[str, str],
     variables: dict[str, str],
     container: str | None,
     image: str | None,
 ) -> None:
-    usual = MOUNTS.format(folder="/", type="ext4", source="/dev/sda1")
-    write(tmp_path, {"proc/self/mountinfo": usual, "etc/os-release": 'PRETTY_NAME="X 1"', **files})
-    found = operating_system(tmp_path, variables)
-    assert found.name == "X 1"
-    assert found.container == container
-    assert found.container_image == image
-    assert ("container" in found.absent) == (container is None)
-
-
-def test_the_maker_of_the_machine(tmp_path: Path) -> None:
     write(tmp_path, {
+        "proc/self/mountinfo": MOUNTS.format(folder="/", type="ext4", source="/dev/sda1"),
+        "etc/os-release": 'PRETTY_NAME="X 1"',
         "sys/class/dmi/id/sys_vendor": "NVIDIA",
         "sys/class/dmi/id/product_name": "DGXA100 920-23687-2530-000",
-        "proc/self/mountinfo": MOUNTS.format(folder="/", type="ext4", source="x"),
+        **files,
     })  # fmt: skip
-    assert operating_system(tmp_path, {}).hardware == "NVIDIA DGXA100 920-23687-2530-000"
+    found = operating_system(tmp_path, variables)
+    assert (found.name, found.hardware) == ("X 1", "NVIDIA DGXA100 920-23687-2530-000")
+    assert (found.container, found.container_image) == (container, image)
+    assert ("container" in found.absent) == (container is None)

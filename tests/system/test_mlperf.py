@@ -39,7 +39,7 @@ def machine(nodes: int = 4, site: SiteDescription | None = SITE) -> MachineSumma
 def accepted(
     description: Description, folder: Path, *, usage: str = "training", ruleset: str = "5.0.0"
 ) -> bool:
-    """Return whether the checker finds nothing wrong with a description."""
+    """Return whether the checker accepts a description."""
     path = folder / "system.json"
     path.write_text(json.dumps(description))
     valid, *_ = check_system_desc(str(path), usage, ruleset)
@@ -62,18 +62,19 @@ def test_the_checker_accepts_this_machine_once_it_has_a_status(
     with caplog.at_level(logging.ERROR):
         assert not accepted(system_description(found), tmp_path)
     assert "status contains a non valid value" in caplog.text
-    said = found.model_copy(update={"site": SiteDescription(status="Preview")})
-    assert accepted(system_description(said), tmp_path)
+    declared = found.model_copy(update={"site": SiteDescription(status="Preview")})
+    assert accepted(system_description(declared), tmp_path)
 
 
-def test_all_fields_of_the_checker_and_no_others() -> None:
+def test_an_unknown_machine_has_all_fields_of_the_checker_and_no_others() -> None:
     assert len(FIELDS) == 33
-    assert list(system_description(machine())) == FIELDS
     assert list(system_description(MachineSummary())) == FIELDS
 
 
 def test_the_fields_of_a_cluster() -> None:
+    """In the checker's order; the project's own reader of submissions can read them."""
     found = system_description(machine())
+    assert list(found) == FIELDS
     assert found == {
         "submitter": "Example Centre",
         "division": "open",
@@ -111,14 +112,18 @@ def test_the_fields_of_a_cluster() -> None:
         "sw_notes": "",
     }  # fmt: skip
     assert unknown({"a": "", "b": "x", "c": {}}) == ["a", "c"]
+    read = system_of("juwels", found)
+    assert (read.nodes, read.accelerators, read.accelerator) == (4, 32, "NVIDIA H100")
+    assert read.framework == "PyTorch 2.5.1+cu124"
 
 
-def test_what_people_say_of_the_network_counts_more_than_what_was_found() -> None:
-    said = SITE.model_copy(update={"host_networking": "4 x HDR, rail-optimised"})
-    assert system_description(machine(site=said))["host_networking"] == "4 x HDR, rail-optimised"
+def test_a_declared_network_replaces_the_detected_one() -> None:
+    declared = SITE.model_copy(update={"host_networking": "4 x HDR, rail-optimised"})
+    found = system_description(machine(site=declared))
+    assert found["host_networking"] == "4 x HDR, rail-optimised"
 
 
-def test_nodes_that_are_not_alike_are_in_the_notes() -> None:
+def test_the_notes_list_nodes_that_differ() -> None:
     ranks = [rank(f"n{i}", node(i)) for i in range(3)] + [rank("big", node(9, accelerators=4))]
     found = system_description(summarize(ranks))
     assert found["number_of_nodes"] == "4"
@@ -128,7 +133,7 @@ def test_nodes_that_are_not_alike_are_in_the_notes() -> None:
 
 
 @pytest.mark.parametrize(("on_bus", "count"), [({}, "0"), ({"NVIDIA": 8}, ""), (None, "")])
-def test_without_a_tool_only_the_bus_says_that_there_are_none(
+def test_without_a_vendor_tool_only_an_empty_bus_means_no_accelerators(
     on_bus: dict[str, int] | None, count: str
 ) -> None:
     bare = node(accelerators=0).model_copy(update={"pci_accelerators": on_bus})
@@ -136,20 +141,10 @@ def test_without_a_tool_only_the_bus_says_that_there_are_none(
     assert found["accelerators_per_node"] == count
 
 
-def test_our_own_reader_of_submissions_reads_it() -> None:
-    found = system_of("juwels", system_description(machine()))
-    assert found.nodes == 4
-    assert found.accelerators == 32
-    assert found.accelerator == "NVIDIA H100"
-    assert found.framework == "PyTorch 2.5.1+cu124"
-
-
-def test_the_template_is_a_file_that_can_be_read(tmp_path: Path) -> None:
+def test_the_template_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "system.yaml"
     path.write_text(template())
     assert read_site(path) == SiteDescription()
-    filled = template().replace('status: ""', "status: Preview").replace(
-        'system_name: ""', "system_name: 42"
-    )  # fmt: skip
-    path.write_text(filled)
+    filled = template().replace('status: ""', "status: Preview")
+    path.write_text(filled.replace('system_name: ""', "system_name: 42"))
     assert read_site(path) == SiteDescription(status="Preview", system_name="42")

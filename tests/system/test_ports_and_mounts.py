@@ -1,5 +1,5 @@
-"""Network ports, file systems and disks: against psutil, findmnt, df and lsblk of this machine,
-and on made-up trees of adapters."""
+"""Network ports, file systems and disks: compared with psutil, findmnt, df and lsblk on this
+machine, and on simulated adapters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -29,9 +30,13 @@ def adapter(name: str, port: int, **files: str) -> dict[str, str]:
     }
 
 
+def listed(*command: str) -> Any:  # noqa: ANN401 -- JSON
+    """Return the output of a command that prints JSON."""
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
 def test_interfaces_have_the_speed_that_psutil_reads() -> None:
-    theirs = psutil.net_if_stats()
-    found = network_ports()
+    theirs, found = psutil.net_if_stats(), network_ports()
     assert found
     for port in found:
         if port.kind == "Ethernet":
@@ -40,7 +45,7 @@ def test_interfaces_have_the_speed_that_psutil_reads() -> None:
             assert (port.gigabits is None) == ("gigabits" in port.absent)
 
 
-def test_ports_of_infiniband_and_of_ethernet_by_verbs(tmp_path: Path) -> None:
+def test_ports_of_infiniband_and_roce_adapters(tmp_path: Path) -> None:
     write(tmp_path, adapter("mlx5_0", 1))
     write(tmp_path, adapter("mlx5_1", 1, rate="100 Gb/sec (4X EDR)", link_layer="Ethernet"))
     write(tmp_path, adapter("mlx5_2", 1, rate="10 Gb/sec (4X SDR)", state="1: DOWN"))
@@ -54,7 +59,7 @@ def test_ports_of_infiniband_and_of_ethernet_by_verbs(tmp_path: Path) -> None:
     assert third.state == "DOWN"
 
 
-def test_an_adapter_that_tells_nothing(tmp_path: Path) -> None:
+def test_an_adapter_without_properties(tmp_path: Path) -> None:
     (tmp_path / "sys/class/infiniband/hfi1_0/ports/1").mkdir(parents=True)
     (port,) = network_ports(tmp_path)
     assert (port.state, port.gigabits) == ("unknown", None)
@@ -62,12 +67,13 @@ def test_an_adapter_that_tells_nothing(tmp_path: Path) -> None:
     assert "No such file" in port.absent["gigabits"]
 
 
-def test_what_is_no_hardware_is_left_out_where_there_is_some(tmp_path: Path) -> None:
+def test_virtual_interfaces_are_omitted_if_there_is_a_physical_one(tmp_path: Path) -> None:
     for name, state in (("eth0", "up"), ("docker0", "down"), ("veth1", "up"), ("lo", "unknown")):
-        folder = f"sys/class/net/{name}"
-        kind = "772" if name == "lo" else "1"
-        write(tmp_path, {f"{folder}/type": kind, f"{folder}/operstate": state})
-        write(tmp_path, {f"{folder}/speed": "25000" if name == "eth0" else "10000"})
+        write(tmp_path / "sys/class/net" / name, {
+            "type": "772" if name == "lo" else "1",
+            "operstate": state,
+            "speed": "25000" if name == "eth0" else "10000",
+        })  # fmt: skip
     write(tmp_path, {"sys/class/net/bonding_masters": "bond0"})
     assert [port.name for port in network_ports(tmp_path)] == ["eth0", "veth1"]
     driver = tmp_path / "sys/bus/drivers/mlx5_core"
@@ -79,35 +85,32 @@ def test_what_is_no_hardware_is_left_out_where_there_is_some(tmp_path: Path) -> 
     assert (port.name, port.gigabits, port.adapter) == ("eth0", 25.0, "mlx5_core")
 
 
-def test_mounts_are_those_that_findmnt_lists() -> None:
-    fields = "TARGET,FSTYPE,SOURCE,FSROOT"
-    command = ["findmnt", "--kernel", "--list", "--json", "--output", fields]
-    said = subprocess.run(command, capture_output=True, check=True)
-    theirs = [(m["target"], m["fstype"]) for m in json.loads(said.stdout)["filesystems"]]
-    assert sorted((m.point, m.type) for m in mounts()) == sorted(theirs)
+def test_mounts_match_findmnt() -> None:
+    theirs = listed("findmnt", "--kernel", "--list", "--json", "--output", "TARGET,FSTYPE")
+    wanted = [(each["target"], each["fstype"]) for each in theirs["filesystems"]]
+    assert sorted((m.point, m.type) for m in mounts()) == sorted(wanted)
 
 
 @pytest.mark.parametrize("folder", ["/", "/proc", "/dev/shm", "."])
-def test_a_folder_is_on_what_findmnt_and_df_say(folder: str) -> None:
+def test_the_file_system_of_a_folder_matches_findmnt_and_df(folder: str) -> None:
     path = Path(folder).resolve()
-    command = ["findmnt", "--json", "--target", str(path)]
-    said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    theirs = said["filesystems"][-1]  # Of those at one point the last hides the others.
+    # Of several mounts at one point, the last hides the others.
+    theirs = listed("findmnt", "--json", "--target", str(path))["filesystems"][-1]
     (ours,) = file_systems({"run": Path(folder)})
-    assert ours.mount_point == theirs["target"]
-    assert ours.type == theirs["fstype"]
-    assert ours.path == str(path)
+    assert (ours.mount_point, ours.type, ours.path) == (
+        theirs["target"], theirs["fstype"], str(path)
+    )  # fmt: skip
     assert set(ours.options) <= set(theirs["options"].split(",")) | {"rw"}
     assert ours.total_bytes == shutil.disk_usage(path).total
 
 
-def test_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_the_file_system_of_a_folder_to_be_created(tmp_path: Path) -> None:
     (found,) = file_systems({"run": tmp_path / "runs" / "later"})
     assert found.path.endswith("/runs/later")
     assert found.total_bytes == shutil.disk_usage(tmp_path).total
 
 
-def test_the_deepest_and_latest_mount_holds_a_folder(tmp_path: Path) -> None:
+def test_a_folder_is_on_the_deepest_and_latest_mount(tmp_path: Path) -> None:
     lines = [
         r"1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw",
         r"2 1 0:40 / /scratch rw - lustre 10.0.0.1@o2ib:/old rw,flock",
@@ -122,27 +125,26 @@ def test_the_deepest_and_latest_mount_holds_a_folder(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_that_no_mount_holds_is_on_an_unknown_file_system(tmp_path: Path) -> None:
+def test_a_folder_outside_all_mounts_is_on_an_unknown_file_system(tmp_path: Path) -> None:
     assert known_mount_of(Path("/x"), tmp_path).type == "unknown"
     write(tmp_path, {"proc/self/mountinfo": r"2 1 0:40 / /scratch rw - lustre 10.0.0.1:/a rw"})
     assert known_mount_of(Path("/x"), tmp_path).type == "unknown"
     assert known_mount_of(Path("/scratch/x"), tmp_path).type == "lustre"
 
 
-def test_options_that_may_be_secrets_are_not_told(tmp_path: Path) -> None:
-    options = "rw,password=hunter2,lowerdir=/a:/b:/c,vers=3.0"
-    line = f"1 0 0:40 / / rw - cifs //nas/share {options}"
+def test_options_that_may_be_secrets_are_not_recorded(tmp_path: Path) -> None:
+    line = "1 0 0:40 / / rw - cifs //nas/share rw,password=hunter2,lowerdir=/a:/b:/c,vers=3.0"
     write(tmp_path, {"proc/self/mountinfo": line})
     (found,) = file_systems({"data": Path("/")}, tmp_path)
     assert found.options == ("rw", "vers=3.0")
 
 
-def test_disks_are_those_that_lsblk_lists(tmp_path: Path) -> None:
-    command = ["lsblk", "--json", "--bytes", "--nodeps", "--output", "NAME,SIZE,ROTA,TYPE"]
-    said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+def test_disks_match_lsblk(tmp_path: Path) -> None:
+    fields = "NAME,SIZE,ROTA,TYPE"
+    found_there = listed("lsblk", "--json", "--bytes", "--nodeps", "--output", fields)
     theirs = {
         (d["name"], d["size"], d["rota"])
-        for d in said["blockdevices"]
+        for d in found_there["blockdevices"]
         if d["type"] == "disk" and d["size"] and not d["name"].startswith(("zram", "ram", "nbd"))
     }
     assert {(d.name, d.total_bytes, d.rotational) for d in disks()} == theirs
@@ -153,5 +155,4 @@ def test_disks_are_those_that_lsblk_lists(tmp_path: Path) -> None:
         "sys/block/loop0/size": "8",
     })  # fmt: skip
     (found,) = disks(tmp_path)
-    assert found.model == "SAMSUNG MZ7L31T9HBLT-00A07"
-    assert found.total_bytes == 3750748848 * 512
+    assert (found.model, found.total_bytes) == ("SAMSUNG MZ7L31T9HBLT-00A07", 3750748848 * 512)

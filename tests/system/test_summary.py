@@ -1,4 +1,4 @@
-"""A run's machine in few words."""
+"""The summary of a run's machine."""
 
 from __future__ import annotations
 
@@ -16,40 +16,42 @@ from aiperf_hpc.system.summary import (
 )
 
 
-def test_equal_nodes_are_told_together() -> None:
+def test_equal_nodes_are_one_group() -> None:
     nodes = {f"n{i:02}": node(i) for i in (3, 1, 2)} | {"big": node(9, accelerators=4)}
-    groups = group_nodes(nodes)
-    assert [(group.count, group.hosts) for group in groups] == [
-        (3, ("n01", "n02", "n03")),
-        (1, ("big",)),
-    ]
-    assert groups[0].node == nodes["n01"]
+    first, second = group_nodes(nodes)
+    assert (first.count, first.hosts) == (3, ("n01", "n02", "n03"))
+    assert (second.count, second.hosts) == (1, ("big",))
+    assert first.node == nodes["n01"]
+
+
+def memory(more: float) -> dict[str, object]:
+    """Return the change to a node with this fraction of more memory."""
+    first = node().memory
+    assert first is not None
+    total = int(first.total_bytes * (1 + more))
+    return {"memory": first.model_copy(update={"total_bytes": total})}
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "groups"),
     [
-        {"software": {"CUDA driver": "12.2"}},
-        {"network": ()},
-        {"accelerators": node(1, model="NVIDIA A100").accelerators},
+        ({"software": {"CUDA driver": "12.2"}}, 2),
+        ({"network": ()}, 2),
+        ({"accelerators": node(1, model="NVIDIA A100").accelerators}, 2),
+        (memory(0.0), 1),
+        (memory(0.009), 1),
+        (memory(0.011), 2),
+        (memory(1.0), 2),
     ],
 )
-def test_what_makes_nodes_differ(change: dict[str, object]) -> None:
-    other = node(1).model_copy(update=change)
-    assert len(group_nodes({"a": node(0), "b": other})) == 2
+def test_nodes_differ_by_their_parts_and_by_one_percent_of_memory(
+    change: dict[str, object], groups: int
+) -> None:
+    other = node(0).model_copy(update=change)
+    assert len(group_nodes({"a": node(0), "b": other})) == groups
 
 
-@pytest.mark.parametrize(("more", "groups"), [(0.0, 1), (0.009, 1), (0.011, 2), (1.0, 2)])
-def test_memory_of_equal_nodes_differs_a_little(more: float, groups: int) -> None:
-    first = node(0)
-    assert first.memory is not None
-    size = int(first.memory.total_bytes * (1 + more))
-    other = first.model_copy(update={"memory": first.memory.model_copy(update={
-        "total_bytes": size})})  # fmt: skip
-    assert len(group_nodes({"a": first, "b": other})) == groups
-
-
-def test_a_line_says_how_many_of_what() -> None:
+def test_the_line_of_a_machine() -> None:
     machine = summarize([rank(f"n{i}", node(i)) for i in range(4)])
     assert machine.node_count == 4
     assert machine_line(machine) == (
@@ -58,26 +60,23 @@ def test_a_line_says_how_many_of_what() -> None:
     assert machine_line(summarize([])) == ""
 
 
-def test_ranks_of_one_host_count_it_once() -> None:
+def test_a_host_counts_once_for_all_its_ranks() -> None:
     ranks = [rank("n0", node()), rank("n0", None), rank("n1", node(1)), rank("n1", None)]
     machine = summarize(ranks)
-    assert machine.ranks == 4
-    assert machine.node_count == 2
-    assert len(machine.jobs) == 1
+    assert (machine.ranks, machine.node_count, len(machine.jobs)) == (4, 2, 1)
 
 
-def test_the_primary_counts_where_no_rank_is() -> None:
+def test_the_primary_is_listed_if_no_rank_is_on_its_host() -> None:
     primary = rank("login", node(accelerators=0))
     apart = summarize([rank("n0", node())], primary)
     assert apart.primary is not None
-    assert apart.primary.hosts == ("login",)
-    assert apart.node_count == 1
+    assert (apart.primary.hosts, apart.node_count) == (("login",), 1)
     together = summarize([rank("login", node())], primary)
     assert together.primary is None
     assert summarize([], primary).libraries["NCCL"] == ("2.21.5",)
 
 
-def test_variables_are_told_once_or_named() -> None:
+def test_variables_that_differ_between_ranks_are_named() -> None:
     common = {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8"}
     machine = summarize([
         rank("n0", node(), variables={**common, "SLURM_PROCID": "0"}),
@@ -87,7 +86,7 @@ def test_variables_are_told_once_or_named() -> None:
     assert machine.environment_differs == ("SLURM_PROCID", "TF_X")
 
 
-def test_rows_tell_what_is_known() -> None:
+def test_the_rows_of_a_node() -> None:
     rows = dict(node_rows(node()))
     assert rows == {
         "processors": "2 × Intel(R) Xeon(R) Platinum 8480+, 112 cores, 224 threads, "
@@ -105,13 +104,11 @@ def test_rows_tell_what_is_known() -> None:
     assert list(node_rows(NodeDescription())) == []
 
 
-def test_absences_of_equal_accelerators_are_told_once() -> None:
+def test_absences_of_equal_accelerators_are_listed_once() -> None:
     described = node()
-    untold = tuple(
-        each.model_copy(update={"links": None, "absent": {"links": "Not Supported"}})
-        for each in described.accelerators
-    )
-    found = list(absences(described.model_copy(update={"accelerators": untold})))
+    unknown = {"links": None, "absent": {"links": "Not Supported"}}
+    accelerators = tuple(each.model_copy(update=unknown) for each in described.accelerators)
+    found = list(absences(described.model_copy(update={"accelerators": accelerators})))
     assert found.count(("NVIDIA H100: links", "Not Supported")) == 1
 
 

@@ -1,4 +1,4 @@
-"""Made-up ``/proc`` and ``/sys`` of machines, as the kernel writes them."""
+"""Simulated ``/proc`` and ``/sys`` of machines, as the kernel writes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 def processor_tree(root: Path, *, sockets: int, cores: int, threads: int) -> None:
-    """Write a machine's processors: so many cores in each socket, and threads in each core.
+    """Write a machine's processors, with the number of cores per socket and threads per core.
 
     As on x86, the second threads of all cores come after the first ones of all cores.
     """
@@ -48,9 +48,9 @@ def processor_tree(root: Path, *, sockets: int, cores: int, threads: int) -> Non
                 "shared_cpu_map": f"{sum(1 << member for member in members):x}",
             }
             write(root, {f"{folder}/cache/index{index}/{k}": v for k, v in cache.items()})
-        write(root, {f"{folder}/cpufreq/cpuinfo_max_freq": "3800000"})
-        write(root, {f"{folder}/cpufreq/cpuinfo_min_freq": "800000"})
-        write(root, {f"{folder}/cpufreq/base_frequency": "2000000"})
+        clocks = {"cpuinfo_max_freq": 3_800_000, "cpuinfo_min_freq": 800_000}
+        clocks = {"cpuinfo_max_freq": 3800, "cpuinfo_min_freq": 800, "base_frequency": 2000}
+        write(root, {f"{folder}/cpufreq/{name}": f"{mhz}000" for name, mhz in clocks.items()})
     block = "vendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) Platinum 8480+\nflags\t: fpu"
     text = "\n\n".join(f"processor\t: {cpu}\n{block}" for cpu in cpus)
     write(root, {"proc/cpuinfo": text, "proc/self/cgroup": "0::/"})

@@ -63,10 +63,11 @@ class Collective(Protocol):
     """The number of ranks on this process's host."""
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Apply the timeout to a block that waits for this rank's device.
+        """Apply the timeout, by default none, to a block that waits for this rank's device.
 
         The device may in turn wait for other ranks.
         """
+        return nullcontext()
 
     def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
         """Start the all-reduce (sum) of a buffer, which may be overwritten and must not be changed.
@@ -87,7 +88,7 @@ class Collective(Protocol):
     def broadcast(self, array: Array) -> None:
         """Overwrite ``array`` with rank 0's."""
 
-    def command(self, words: Array) -> None:
+    def command(self, array: Array) -> None:
         """As ``broadcast``, but ranks that wait long yield their core."""
 
     def gather(self, row: Array) -> Array:
@@ -100,16 +101,7 @@ class Collective(Protocol):
         """Leave the group; no call may follow."""
 
 
-class Unlimited:
-    """A collective without time limits."""
-
-    def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Apply no timeout."""
-        del what
-        return nullcontext()
-
-
-class Alone(Unlimited):
+class Alone(Collective):
     """The collective of one rank."""
 
     name = "alone"
@@ -129,8 +121,8 @@ class Alone(Unlimited):
     def broadcast(self, array: Array) -> None:
         """Leave ``array`` as it is."""
 
-    def command(self, words: Array) -> None:
-        """Leave ``words`` as they are."""
+    def command(self, array: Array) -> None:
+        """Leave ``array`` as it is."""
 
     def gather(self, row: Array) -> Array:
         """Return the one row."""

@@ -23,14 +23,14 @@ from aiperf_hpc.replica.engines.base import first_line
 from aiperf_hpc.replica.parallel.collectives.base import (
     Array,
     Buffer,
+    Collective,
     Copies,
     PendingSum,
     RankLostError,
-    Unlimited,
 )
 
 
-class HorovodCollective(Unlimited):
+class HorovodCollective(Collective):
     """Collective over Horovod's world."""
 
     name = "horovod"

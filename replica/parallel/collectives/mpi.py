@@ -12,9 +12,9 @@ from aiperf_hpc.replica.parallel.collectives.base import (
     Array,
     Buffer,
     BufferPool,
+    Collective,
     Copies,
     PendingSum,
-    Unlimited,
     on_host,
 )
 
@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.001
 """Seconds between later polls."""
 
 
-class MpiCollective(Unlimited):
+class MpiCollective(Collective):
     """Collective over MPI's world communicator."""
 
     name = "mpi"
@@ -65,12 +65,12 @@ class MpiCollective(Unlimited):
         """Take rank 0's array."""
         self._world.Bcast(array)
 
-    def command(self, words: Array) -> None:
+    def command(self, array: Array) -> None:
         """Receive rank 0's broadcast; a rank that waits longer sleeps between polls.
 
         MPI's own wait would occupy a core that the search workers need.
         """
-        request = self._world.Ibcast(words)
+        request = self._world.Ibcast(array)
         begun = time.monotonic()
         while not request.Test():
             if time.monotonic() - begun > SPIN_SECONDS:

@@ -20,10 +20,10 @@ from aiperf_hpc.replica.parallel.collectives.base import (
     Array,
     Buffer,
     BufferPool,
+    Collective,
     Copies,
     PendingSum,
     RankLostError,
-    Unlimited,
     on_host,
 )
 
@@ -34,7 +34,7 @@ FIRST_PORT, PORTS = 20_000, 20_000
 """Rendezvous ports of a scheduler's job, chosen by its number: first port and count."""
 
 
-class TorchCollective(Unlimited):
+class TorchCollective(Collective):
     """Collective over torch.distributed's world."""
 
     name = "torch"
@@ -116,7 +116,7 @@ class TorchCollective(Unlimited):
         return rows
 
     def abort(self, status: int) -> None:
-        """End this process: whoever started it ends the others."""
+        """End this process; the launcher ends the others."""
         os._exit(status)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Ranks that are threads, with networks whose every number can be worked out by hand."""
+"""Ranks that are threads, with networks whose values can be calculated by hand."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ USED = Hyperparameters(batch_size=8, learning_rate=0.1, momentum=0.0)
 
 
 class Quadratic:
-    """A network that is one number w in every parameter; its loss is the mean of (w - x)^2 / 2
-    over samples, whose x is their label."""
+    """A network with the same number w in every parameter, whose loss is the mean of
+    (w - label)^2 / 2 over the samples."""
 
     def __init__(self, graph: Graph, weights: Weights) -> None:
         self.graph = graph
@@ -65,7 +65,7 @@ class Quadratic:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Two, so that a rank can fail between them."""
+        """Sizes of two buckets, between which a rank can fail."""
         return (3, self.w.size - 3)
 
     def await_room(self) -> None:
@@ -105,18 +105,14 @@ class Quadratic:
         raise NotImplementedError
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
-        """Of every normalisation the mean and the variance of the labels."""
+        """Return the mean and the variance of the labels for every normalization."""
         if 0 in self.errors:
             raise self.errors[0]
-        of_labels = {
-            "mean": batch.targets["label"].mean(),
-            "variance": batch.targets["label"].var(),
-        }
-        rows = [
-            np.full(shape, of_labels[name.split("/")[1]], np.float32)
-            for name, shape in self.graph.statistics.items()
-        ]
-        return np.concatenate(rows)
+        labels = batch.targets["label"]
+        moments = {"mean": labels.mean(), "variance": labels.var()}
+        statistics = self.graph.statistics.items()
+        rows = [np.full(shape, moments[name.split("/")[1]]) for name, shape in statistics]
+        return np.concatenate(rows).astype(np.float32)
 
     def assign(self, weights: Weights) -> None:
         self.assigned.append(weights)
@@ -173,7 +169,7 @@ class Quadratic:
 
 
 class Engine:
-    """Makes networks of one number; says what fails, by rank."""
+    """Builds quadratic networks, unless a test sets an error."""
 
     name = "quadratic"
     objective = CLASSIFICATION
@@ -220,7 +216,7 @@ class Numbered(FakeDataset):
 
 
 class Team:
-    """Followers that are threads, and what rank 0 needs to lead them."""
+    """Following ranks in threads, and the engine and dataset of rank 0, which leads them."""
 
     def __init__(
         self,
@@ -228,7 +224,7 @@ class Team:
         prepared: Mapping[int, Mapping[str, Any]] | None = None,
         dataset: Callable[[], Numbered] = Numbered,
     ) -> None:
-        """Make ranks, and set attributes of the networks of some of them."""
+        """Create the ranks; ``prepared`` has attributes of their networks, by rank."""
         table = Table(size)
         self.collectives = [Threads(table, rank, size) for rank in range(size)]
         self.engines = [Engine() for _ in range(size)]
@@ -262,15 +258,26 @@ def vars_set(attributes: Mapping[str, Any], network: Quadratic) -> None:
     vars(network).update(attributes)
 
 
+def initial_state() -> NetworkState:
+    """Return the initial network, the same in every call."""
+    return NetworkState(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
+
+
+def grown_state() -> NetworkState:
+    """Return the initial network with two inserted normalizations, one after the other."""
+    rng = np.random.default_rng(0)
+    chain = [Deeper("relu", 3), Deeper("relu_deep1_relu", 1)]
+    return NetworkState(*grow_with_weights(GRAPH, initial_weights(GRAPH, rng), chain, rng), USED)
+
+
 def begin(
     team: Team, warmup: Warmup, built: Callable[[object], None] = ignored
 ) -> Callable[[], LeadingNetwork]:
-    weights = initial_weights(GRAPH, np.random.default_rng(0))
-    return team.engine.begin(NetworkState(GRAPH, weights, USED), warmup, built)
+    return team.engine.begin(initial_state(), warmup, built)
 
 
 def build(team: Team) -> LeadingNetwork:
-    return begin(team, Warmup.NEVER)()
+    return team.engine.build(initial_state())
 
 
 def train(team: Team, network: LeadingNetwork, steps: int | None = None) -> None:
@@ -279,10 +286,8 @@ def train(team: Team, network: LeadingNetwork, steps: int | None = None) -> None
         network.train_step(batch, 0.1)
 
 
-def build_grown(team: Team) -> LeadingNetwork:
-    """Two normalisations were inserted; the second one reads what the first one gives."""
-    rng = np.random.default_rng(0)
-    chain = [Deeper("relu", 3), Deeper("relu_deep1_relu", 1)]
-    return team.engine.build(
-        NetworkState(*grow_with_weights(GRAPH, initial_weights(GRAPH, rng), chain, rng), USED)
-    )
+def evaluate(team: Team, network: LeadingNetwork) -> EvaluationSums:
+    """Evaluate the 20 validation samples by 8: three batches, with a shard for each rank."""
+    for batch in team.dataset.validation(8):
+        network.evaluate_step(batch)
+    return network.drain_evaluation()

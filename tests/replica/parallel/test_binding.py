@@ -1,4 +1,4 @@
-"""Which accelerator a rank is bound to, by what its environment says."""
+"""The accelerator and the cores of a rank."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.config import ReplicaConfig, validate
@@ -14,8 +15,18 @@ from aiperf_hpc.errors import PreflightError
 from aiperf_hpc.host.machine import BOUND, VisibleDevices, devices_seen
 from aiperf_hpc.primary.launchers.base import local_commands
 from aiperf_hpc.primary.launchers.ranks import Machine, settle_here
-from aiperf_hpc.replica.parallel.binding import LOCAL_RANKS, bind, devices_of_job, local_rank
+from aiperf_hpc.replica.engines.torch.device import choose_device
+from aiperf_hpc.replica.parallel.binding import (
+    LOCAL_RANKS,
+    Cores,
+    bind,
+    devices_of_job,
+    local_rank,
+    near_each,
+    share_of,
+)
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.system.description import Accelerator
 
 FOUR = VisibleDevices("CUDA_VISIBLE_DEVICES", ("0", "1", "2", "3"))
 
@@ -26,7 +37,7 @@ def bound(given: VisibleDevices, ranks: int, **environment: str) -> dict[str, st
 
 
 @pytest.mark.parametrize("variable", LOCAL_RANKS)
-def test_each_rank_has_the_one_of_its_number(variable: str) -> None:
+def test_a_rank_is_bound_to_the_accelerator_of_its_local_rank(variable: str) -> None:
     found = bound(FOUR, 4, **{variable: "2"})
     assert found["CUDA_VISIBLE_DEVICES"] == "2"
     assert found[BOUND] == "CUDA_VISIBLE_DEVICES=2"
@@ -35,10 +46,7 @@ def test_each_rank_has_the_one_of_its_number(variable: str) -> None:
 def test_each_of_eight_replicas_computes_on_an_accelerator_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From what the primary deals out to PyTorch's device, on a machine that is made up."""
-    torch = pytest.importorskip("torch")
-    from aiperf_hpc.replica.engines.torch.device import choose_device
-
+    """From the primary's allocation to PyTorch's device, on a simulated machine."""
     config = validate({"dataset": {"name": "digits"}, "engine": {"name": "torch"}}, "test")
     seen = VisibleDevices("CUDA_VISIBLE_DEVICES", tuple(map(str, range(8))))
     settled = settle_here(config, 8, Machine(lambda: ["Example A"] * 8, lambda _: seen))
@@ -64,12 +72,9 @@ def test_each_of_eight_replicas_computes_on_an_accelerator_of_its_own(
 
 
 @pytest.mark.parametrize("rank", range(8))
-def test_a_rank_that_is_not_bound_computes_on_the_device_of_its_number(
+def test_an_unbound_rank_computes_on_the_device_of_its_local_rank(
     monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
-    torch = pytest.importorskip("torch")
-    from aiperf_hpc.replica.engines.torch.device import choose_device
-
     module = Driver(8)
     monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
     monkeypatch.setattr(os, "environ", {})
@@ -77,7 +82,7 @@ def test_a_rank_that_is_not_bound_computes_on_the_device_of_its_number(
 
 
 class Driver:
-    """A module of PyTorch's like ``torch.cuda``, of some devices."""
+    """A device module of PyTorch, such as ``torch.cuda``, with some devices."""
 
     current: Any = None
 
@@ -91,26 +96,26 @@ class Driver:
         self.current = device
 
 
-def test_cuda_numbers_gpus_as_slurm_and_nvidias_tools_do() -> None:
-    """By itself the fastest one is its first, which on a node of several kinds is another one."""
+def test_cuda_numbers_gpus_by_pci_bus_unless_set_otherwise() -> None:
+    """As SLURM and NVIDIA's tools do; CUDA's default is the fastest first."""
     assert bound(FOUR, 4, LOCAL_RANK="1")["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    asked = bound(FOUR, 4, LOCAL_RANK="1", CUDA_DEVICE_ORDER="FASTEST_FIRST")
-    assert asked["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+    own = bound(FOUR, 4, LOCAL_RANK="1", CUDA_DEVICE_ORDER="FASTEST_FIRST")
+    assert own["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
     assert "CUDA_DEVICE_ORDER" not in bound(VisibleDevices("ROCR_VISIBLE_DEVICES", ("0",)), 1)
 
 
-def test_what_was_chosen_already_stays() -> None:
+def test_an_accelerator_chosen_by_the_launcher_stays() -> None:
     alone = VisibleDevices("CUDA_VISIBLE_DEVICES", ("MIG-1",))
     assert bound(alone, 4, SLURM_LOCALID="3")["CUDA_VISIBLE_DEVICES"] == "MIG-1"
 
 
-def test_a_rank_without_one_is_refused() -> None:
+def test_a_rank_without_an_accelerator_is_rejected() -> None:
     two = VisibleDevices("ROCR_VISIBLE_DEVICES", ("4", "5"))
     with pytest.raises(PreflightError, match=r"rank 2 .* there are 2 \(ROCR_VISIBLE_DEVICES=4,5\)"):
         bound(two, 4, SLURM_LOCALID="2")
 
 
-def test_amds_own_variable_goes_before_those_that_number_what_it_leaves() -> None:
+def test_amds_variable_replaces_those_that_index_its_devices() -> None:
     found = bound(
         VisibleDevices("ROCR_VISIBLE_DEVICES", ("4", "5")), 2,
         LOCAL_RANK="1", CUDA_VISIBLE_DEVICES="4,5", HIP_VISIBLE_DEVICES="4,5",
@@ -120,10 +125,10 @@ def test_amds_own_variable_goes_before_those_that_number_what_it_leaves() -> Non
 
 
 STEP = {"SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0,1", "ROCR_VISIBLE_DEVICES": "0,1"}
-"""What SLURM sets in a step with two generic resources of the name gpu, whoever made them."""
+"""Variables that SLURM sets in a step with two generic resources gpu, of whatever vendor."""
 
 
-def test_what_slurm_gave_is_the_vendors(tmp_path: Path) -> None:
+def test_the_variable_of_the_nodes_vendor_is_used(tmp_path: Path) -> None:
     assert str(devices_of_job(STEP, tmp_path)) == "CUDA_VISIBLE_DEVICES=0,1"
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "kfd").touch()
@@ -133,12 +138,12 @@ def test_what_slurm_gave_is_the_vendors(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "environment",
     [
-        {"CUDA_VISIBLE_DEVICES": "0"},  # A user's own, outside of a job.
+        {"CUDA_VISIBLE_DEVICES": "0"},  # Set by the user, outside of a job.
         {"SLURM_JOB_ID": "1"},
         {"SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "NoDevFiles"},
     ],
 )
-def test_where_slurm_gave_none_there_is_none(environment: dict[str, str]) -> None:
+def test_a_step_without_accelerators_has_none(environment: dict[str, str]) -> None:
     assert devices_of_job(environment) is None
 
 
@@ -152,7 +157,44 @@ def test_where_slurm_gave_none_there_is_none(environment: dict[str, str]) -> Non
         ("Huawei", {"CUDA_VISIBLE_DEVICES": "6,7"}, "ASCEND_RT_VISIBLE_DEVICES=0,1"),
     ],
 )
-def test_what_an_engine_counts_has_the_names_that_the_user_gave(
+def test_visible_devices_keep_the_users_names(
     vendor: str, environment: dict[str, str], seen: str
 ) -> None:
     assert str(devices_seen(vendor, 2, environment)) == seen
+
+
+LEFT, RIGHT = frozenset({0, 1, 4, 5}), frozenset({2, 3, 6, 7})
+"""Two sockets of two cores with two threads each: 0 and 4 are threads of one core."""
+NOWHERE: Cores = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("near", "shares"),
+    [
+        ([LEFT, LEFT, RIGHT, RIGHT], [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ([LEFT, RIGHT, LEFT, RIGHT], [[0, 4], [2, 6], [1, 5], [3, 7]]),
+        ([], [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ([LEFT, LEFT, RIGHT, NOWHERE], [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ([frozenset({9})] * 4, [[0, 4], [1, 5], [2, 6], [3, 7]]),  # None is available.
+        ([LEFT, LEFT, LEFT, RIGHT], [[0, 5], [1], [4], [2, 3, 6, 7]]),
+        ([frozenset({0})] * 4, [[0, 4], [1, 5], [2, 6], [3, 7]]),  # Too few.
+    ],
+)
+def test_ranks_share_the_cores_near_their_accelerators(
+    near: list[Cores], shares: list[list[int]]
+) -> None:
+    assert [share_of(range(8), rank, 4, near) for rank in range(4)] == shares
+
+
+def test_the_cores_near_an_accelerator_are_read_from_the_kernel(tmp_path: Path) -> None:
+    folder = tmp_path / "sys/bus/pci/devices/0000:1b:00.0"
+    folder.mkdir(parents=True)
+    (folder / "local_cpulist").write_text("0-1,4-5\n")
+    found = [
+        Accelerator(
+            vendor="NVIDIA", model="A", index=n, uuid=f"GPU-{n}", pci_address=f"00000000:{n}B:00.0"
+        )
+        for n in range(2)
+    ]
+    near = near_each(["1", "0", "GPU-1", "MIG-7"], found, tmp_path)
+    assert near == [LEFT, NOWHERE, LEFT, NOWHERE]

@@ -1,4 +1,4 @@
-"""Joining ranks, and the memory that gradients cross to be summed."""
+"""Collectives, and the buffers of their reductions."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from tests.replica.parallel import contract
-from tests.replica.parallel.threads import Table, Threads
+from tests.replica.parallel.threads import Table, Threads, run_on_ranks
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.parallel.collectives import CLASSES, load_collective
 from aiperf_hpc.replica.parallel.collectives.base import (
     ALIGNED_BYTES,
@@ -48,7 +46,7 @@ def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "remedy"),
     [("mpi", "'.[mpi]'"), ("torch", "'.[torch]'"), ("horovod", "make horovod")],
 )
-def test_a_collective_that_is_not_installed_says_what_to_do(
+def test_a_collective_that_is_not_installed_has_a_remedy(
     name: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(_: str) -> None:
@@ -61,17 +59,9 @@ def test_a_collective_that_is_not_installed_says_what_to_do(
 
 
 @pytest.mark.parametrize("collective", CLASSES)
-def test_every_collective_keeps_the_contract(collective: str) -> None:
-    """Of three ranks, by which a mean is not exact as by two."""
-    if collective == "horovod":
-        pytest.importorskip("horovod", reason="Horovod has no wheels: make horovod builds it")
-    script = Path(__file__).with_name("contract.py")
-    command = [*rank_starter(3, collective), sys.executable, str(script), collective]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "3 ranks"
+def test_every_collective_satisfies_the_contract(collective: str) -> None:
+    """With three ranks, whose mean is not exact as that of two is."""
+    assert run_on_ranks("contract.py", 3, collective) == "3 ranks"
 
 
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
@@ -88,15 +78,15 @@ assert gradient().shape == kernel.shape
 """
 
 
-def test_tensorflow_is_what_it_is_elsewhere_where_horovod_is_imported_first() -> None:
-    """Without oneDNN, which it takes by itself on some processors alone, there is no such one."""
+def test_tensorflow_uses_onednn_also_if_horovod_is_imported_first() -> None:
+    """Without oneDNN, TensorFlow has no gradient of a dilated convolution."""
     pytest.importorskip("horovod", reason="Horovod has no wheels: make horovod builds it")
     environment = {name: value for name, value in os.environ.items() if name != ONEDNN}
     command = [sys.executable, "-c", DILATED]
     subprocess.run(command, check=True, env=environment, timeout=PATIENCE_SECONDS)
 
 
-def test_one_rank_and_the_threads_of_these_tests_keep_the_contract_too() -> None:
+def test_one_rank_and_ranks_in_threads_satisfy_the_contract() -> None:
     contract.check(ALONE)
     table = Table(3)
     with ThreadPoolExecutor(3) as pool:
@@ -104,26 +94,19 @@ def test_one_rank_and_the_threads_of_these_tests_keep_the_contract_too() -> None
             rank.result()
 
 
-def test_one_rank_needs_no_collective() -> None:
+def test_the_number_of_ranks_is_that_of_the_configuration() -> None:
+    """MPI has one rank if it is started without mpirun or srun."""
     assert load_collective("mpi", 1) is ALONE
-    np.testing.assert_array_equal(ALONE.gather(np.arange(3)), [[0, 1, 2]])
+    load = "from aiperf_hpc.replica.parallel.collectives import load_collective as load"
+    command = [sys.executable, "-c", f"{load}; load('mpi', 4)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert "EngineError: collective 'mpi' joins 1 ranks, the configuration asks for 4" in last
 
 
-def test_fewer_ranks_than_asked_for_are_one_line() -> None:
-    """Started without mpirun or srun, MPI has one rank."""
-    script = (
-        "from aiperf_hpc.errors import EngineError\n"
-        "from aiperf_hpc.replica.parallel.collectives import load_collective\n"
-        "try: load_collective('mpi', 4)\n"
-        "except EngineError as error: print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert "joins 1 ranks, the configuration asks for 4" in done.stdout
-
-
-def test_ranks_of_torch_meet_where_torchrun_or_slurm_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rendezvous_of_torch_is_that_of_torchrun_or_slurm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(EngineError, match=r"neither RANK nor SLURM's SLURM_JOB_ID is set"):
         meeting_point()
     for name, value in SLURM.items():
@@ -141,7 +124,7 @@ def test_ranks_of_torch_meet_where_torchrun_or_slurm_says(monkeypatch: pytest.Mo
     assert meeting_point() == TORCHRUN
 
 
-def test_tensors_on_the_host_are_reduced_from_where_they_are() -> None:
+def test_tensors_on_the_host_are_not_copied() -> None:
     array = np.arange(5, dtype=np.float32)
     assert on_host(array) is array
     of_torch = torch.arange(5.0)
@@ -161,7 +144,7 @@ def test_memory_is_aligned(elements: int) -> None:
         assert array.dtype == np.dtype(dtype)
 
 
-def test_the_sums_of_a_step_are_apart_and_those_of_the_next_step_in_the_same_memory() -> None:
+def test_the_sums_of_a_step_are_separate_and_the_next_step_reuses_their_memory() -> None:
     rounds = BufferPool()
     sizes = (7, 7, 20)
 

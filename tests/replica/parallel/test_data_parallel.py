@@ -1,15 +1,12 @@
-"""Ranks train in step: as one process would, and none waits for one that failed."""
+"""Ranks train like one process, and none waits for a failed one."""
 
 from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,16 +17,15 @@ from tests.replica.parallel.team import (
     Quadratic,
     Team,
     build,
-    build_grown,
+    evaluate,
+    grown_state,
+    initial_state,
     train,
 )
-from tests.replica.parallel.threads import Threads
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.replica.parallel.threads import Threads, run_on_ranks
 
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
-from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
-from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.parallel import data_parallel, leader
 from aiperf_hpc.replica.parallel.leader import LeadingBaseline
@@ -39,12 +35,21 @@ FULL = OutOfMemoryError("no memory left")
 FULL_IN_STEP_2 = {"errors": {2: FULL}}
 
 
+def error_of(rank: int) -> str:
+    """Return the error on rank 0 if this one of three ranks fails."""
+    return "no memory left" if rank == 0 else "1 of 3 ranks failed"
+
+
+def agree_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "AGREE_SECONDS", seconds)
+
+
 @pytest.mark.parametrize("size", [2, 3, 5])
-def test_uneven_parts_weigh_as_many_samples_as_they_have(size: int) -> None:
-    """50 samples by 8, so that the last batch leaves most of five ranks without a sample."""
+def test_a_shard_is_weighted_by_its_number_of_samples(size: int) -> None:
+    """50 samples by 8: most of five ranks have no sample of the last batch."""
     with Team(size) as team:
         network = build(team)
-        alone = Quadratic(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)))
+        alone = Quadratic(GRAPH, initial_state().weights)
         losses = []
         for batch, whole in zip(
             team.dataset.train(1, 8, 0), Numbered().train(1, 8, 0), strict=True
@@ -62,19 +67,20 @@ def test_uneven_parts_weigh_as_many_samples_as_they_have(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
-def test_ranks_calibrate_by_the_mean_of_their_parts_and_then_train_on_them(size: int) -> None:
-    """The first batch of 8 has parts of one size or of two."""
+def test_ranks_calibrate_by_the_mean_of_their_shards_and_then_train_on_them(size: int) -> None:
+    """The shards of the first batch of 8 have one size or two."""
     with Team(size) as team:
-        network = build_grown(team)
+        network = team.engine.build(grown_state())
         first, *others = team.dataset.train(1, 8, 0)
         names = network.calibrate(first)
         assert names == ("relu_deep1_norm", "relu_deep1_relu_deep1_norm")
-        for batch in (first, *others):  # The ranks that follow still have theirs.
+        for batch in (first, *others):  # The following ranks have not consumed theirs.
             network.train_step(batch, 0.1)
         network.close()
     parts = [np.arange(8)[slice(*Part(rank, size).bounds(8))] % 7 for rank in range(size)]
-    mean = np.average([part.mean() for part in parts], weights=[len(part) for part in parts])
-    variance = np.average([part.var() for part in parts], weights=[len(part) for part in parts])
+    sizes = [len(part) for part in parts]
+    mean = np.average([part.mean() for part in parts], weights=sizes)
+    variance = np.average([part.var() for part in parts], weights=sizes)
     expected = {"mean": mean, "beta": mean, "variance": variance, "gamma": variance + 1e-5}
     leader = team.engines[0].networks[0].assigned
     for engine in team.engines:
@@ -87,48 +93,37 @@ def test_ranks_calibrate_by_the_mean_of_their_parts_and_then_train_on_them(size:
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_calibration_that_one_rank_cannot_do_fails_on_all(rank: int) -> None:
+def test_a_calibration_that_fails_on_one_rank_fails_on_all(rank: int) -> None:
     with Team(3, {rank: {"errors": {0: FULL}}}) as team:
-        network = build_grown(team)
-        words = "no memory left" if rank == 0 else "1 of 3 ranks failed"
-        with pytest.raises(EngineError, match=words):
+        network = team.engine.build(grown_state())
+        with pytest.raises(EngineError, match=error_of(rank)):
             network.calibrate(next(team.dataset.train(1, 8, 0)))
         network.close()
         train(team, build(team), 1)
     assert not any(engine.networks[0].assigned for engine in team.engines)
 
 
-def test_nothing_inserted_is_nothing_to_calibrate() -> None:
-    with Team(2) as team:
-        network = build(team)
-        batch = next(team.dataset.train(1, 8, 0))
-        assert network.calibrate(batch) == ()
-        network.train_step(batch, 0.1)
-
-
 @pytest.mark.parametrize("size", [1, 3])
-def test_a_baseline_is_that_of_all_ranks_samples(size: int) -> None:
+def test_a_baseline_is_measured_on_the_samples_of_all_ranks(size: int) -> None:
     with Team(size) as team:
         network = build(team)
         baseline = LeadingBaseline(CLASSIFICATION, team.dataset.info, team.collectives[0])
         for batch in baseline.watched(team.dataset.validation(8)):
             network.evaluate_step(batch)
         assert network.drain_evaluation().samples == 20
-        # Labels 0 to 6 in turn: the first six of them come three times in 20 samples.
+        # Labels 0 to 6 in turn: each of the first six occurs three times in 20 samples.
         assert baseline.measured().sums == {"correct": 3.0}
 
 
 def test_an_evaluation_is_the_sum_of_all_ranks() -> None:
     with Team(3) as team:
         network = build(team)
+        assert network.calibrate(next(team.dataset.train(1, 8, 0))) == ()  # Nothing is inserted.
         train(team, network)
-        for batch in team.dataset.validation(8):
-            network.evaluate_step(batch)
-        sums = network.drain_evaluation()
-        # 20 samples by 8 are three batches, each in three parts.
+        sums = evaluate(team, network)
         assert (sums.loss, sums.sums(ACCURACY), sums.samples) == (20.0, {"correct": 9}, 20)
         assert network.drain_evaluation().samples == 0
-    # The running statistics that were evaluated with are the mean of the ranks'.
+    # The evaluation uses the mean of the ranks' running statistics.
     steps = [engine.networks[0].steps for engine in team.engines]
     for engine in team.engines:
         np.testing.assert_allclose(engine.networks[0].set_to, np.mean(steps))
@@ -141,32 +136,30 @@ def test_predictions_of_all_ranks_are_in_the_order_of_the_samples(size: int) -> 
             engine.objective = CLASSIFICATION.model_copy(update={"predictions": True})
         network = build(team)
         numbers = []
-        # 20 samples by 8: the last batch has four, so that of five ranks one has none of it.
+        # 20 samples by 8: one of five ranks has no sample of the last batch.
         for place, batch in enumerate(team.dataset.validation(8)):
             network.evaluate_step(batch)
-            if place != 1:  # Two batches at once, and then one.
+            if place != 1:  # The second and third batch are drained together.
                 found = network.drain_evaluation().predictions
                 assert found is not None
                 numbers += found.tolist()
         assert network.drain_evaluation().predictions is None
-    # A sample's label is its number modulo 7, and its prediction.
     assert numbers == [number % 7 for number in range(20)]
 
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("rank", [0, 2])
-def test_a_step_that_one_rank_cannot_do_updates_none(
+def test_a_step_with_an_agreement_that_fails_on_one_rank_updates_none(
     monkeypatch: pytest.MonkeyPatch, rank: int, early: bool
 ) -> None:
-    """Before it has given a bucket of gradients, or between two of them; where ranks agree."""
-    monkeypatch.setattr(leader, "AGREE_SECONDS", 0.0)
+    """Whether it fails before its first bucket of gradients or between two of them."""
+    agree_every(0.0, monkeypatch)
     with Team(3, {rank: FULL_IN_STEP_2 | {"fails_early": early}}) as team:
         network = build(team)
         batches = team.dataset.train(1, 8, 0)
         network.train_step(next(batches), 0.1)
         after_one = team.engines[0].networks[0].w.copy()
-        words = "no memory left" if rank == 0 else "1 of 3 ranks failed"
-        with pytest.raises(EngineError, match=words):
+        with pytest.raises(EngineError, match=error_of(rank)):
             network.train_step(next(batches), 0.1)
         network.close()
         train(team, build(team), 1)
@@ -177,32 +170,28 @@ def test_a_step_that_one_rank_cannot_do_updates_none(
 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("rank", [0, 2])
-def test_what_fails_between_two_agreements_fails_on_all_ranks_in_the_next(
+def test_a_failure_between_two_agreements_is_raised_on_all_ranks_in_the_next(
     monkeypatch: pytest.MonkeyPatch, rank: int, early: bool
 ) -> None:
-    """Until then no rank waits for it, and the first thing heard of it is that error."""
-    monkeypatch.setattr(leader, "AGREE_SECONDS", math.inf)
+    agree_every(math.inf, monkeypatch)
     with Team(3, {rank: FULL_IN_STEP_2 | {"fails_early": early}}) as team:
         network = build(team)
         train(team, network)
-        words = "no memory left" if rank == 0 else "1 of 3 ranks failed"
-        with pytest.raises(EngineError, match=words):
+        with pytest.raises(EngineError, match=error_of(rank)):
             network.drain_training()
         network.close()
         again = build(team)
         train(team, again, 1)
         assert again.drain_training() > 0.0
-    # All have the same weights even so.
     for engine in team.engines:
         np.testing.assert_array_equal(engine.networks[0].w, team.engines[0].networks[0].w)
         assert engine.networks[0].steps == (2 if engine is team.engines[rank] else 7)
 
 
-def test_a_failure_that_nobody_asks_for_is_said_when_the_network_is_closed(
+def test_a_failure_is_printed_when_the_network_is_closed_without_an_agreement(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rank 0 had one of its own, and closes without an agreement."""
-    monkeypatch.setattr(leader, "AGREE_SECONDS", math.inf)
+    agree_every(math.inf, monkeypatch)
     with Team(2, {1: FULL_IN_STEP_2}) as team:
         network = build(team)
         train(team, network, 3)
@@ -210,11 +199,11 @@ def test_a_failure_that_nobody_asks_for_is_said_when_the_network_is_closed(
     assert capsys.readouterr().err == "aiperf: rank 1: no memory left\n"
 
 
-def test_a_loss_that_is_not_finite_credits_no_step_of_a_rank_that_failed(
+def test_a_non_finite_loss_credits_no_samples_if_another_rank_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Samples that lead to such a loss are credited, if all ranks have executed theirs."""
-    monkeypatch.setattr(leader, "AGREE_SECONDS", math.inf)
+    """Samples that lead to such a loss are credited if all ranks have executed theirs."""
+    agree_every(math.inf, monkeypatch)
     with Team(2, {0: {"loss": np.nan}, 1: FULL_IN_STEP_2}) as team:
         network = build(team)
         train(team, network, 3)
@@ -224,49 +213,38 @@ def test_a_loss_that_is_not_finite_credits_no_step_of_a_rank_that_failed(
 
 
 @pytest.mark.parametrize(("seconds", "agreements"), [(math.inf, 1), (0.0, 5)])
-def test_a_step_is_a_command_its_buckets_and_once_in_a_while_an_agreement(
+def test_a_step_is_a_command_its_buckets_and_if_due_an_agreement(
     monkeypatch: pytest.MonkeyPatch, seconds: float, agreements: int
 ) -> None:
-    """The first step has one, in which most fail that fail at all; a drain is one by itself."""
-    monkeypatch.setattr(leader, "AGREE_SECONDS", seconds)
+    """The first step has an agreement, and so has a drain. Every call of Threads gathers once."""
+    agree_every(seconds, monkeypatch)
+    calls: Counter[str] = Counter()
+    for name in ("start_allreduce_sum", "allreduce_sum", "barrier", "command", "gather"):
+        monkeypatch.setattr(Threads, name, counting(calls, name))
     with Team(2) as team:
         network = build(team)
         first, *others = list(team.dataset.train(1, 8, 0))[:5]
-        calls = counted(monkeypatch, team.collectives[0])
+        calls.clear()
         network.train_step(first, 0.1)
-        assert calls == {"command": 1, "start_allreduce_sum": 2, "allreduce_sum": 1}
+        assert calls == {"command": 1, "start_allreduce_sum": 2, "allreduce_sum": 1, "gather": 4}
         for batch in others:
             network.train_step(batch, 0.1)
-        assert calls == {"command": 5, "start_allreduce_sum": 10, "allreduce_sum": agreements}
+        expected = {"command": 5, "start_allreduce_sum": 10, "allreduce_sum": agreements}
+        assert calls == expected | {"gather": 15 + agreements}
         network.drain_training()
         assert calls["command"] == 6
         assert calls["allreduce_sum"] == agreements + 1
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, collective: Threads) -> Counter[str]:
-    """Return how often each of a collective's calls will have been made by others than itself."""
-    calls, inside = Counter[str](), [False]
+def counting(calls: Counter[str], name: str) -> Callable[..., Any]:
+    """Return a method of the collective that counts its calls on rank 0."""
+    method = getattr(Threads, name)
 
-    def count(name: str) -> Callable[..., Any]:
-        real = getattr(collective, name)
+    def call(collective: Threads, *given: Any) -> Any:  # noqa: ANN401 -- any method's
+        calls[name] += collective.rank == 0
+        return method(collective, *given)
 
-        def call(*given: Any) -> Any:  # noqa: ANN401 -- any call's
-            if inside[0]:
-                return real(*given)
-            calls[name] += 1
-            inside[0] = True
-            try:
-                return real(*given)
-            finally:
-                inside[0] = False
-
-        return call
-
-    for name in (
-        "start_allreduce_sum", "allreduce_sum", "barrier", "broadcast", "command", "gather",
-    ):  # fmt: skip
-        monkeypatch.setattr(collective, name, count(name))
-    return calls
+    return call
 
 
 def test_ranks_whose_weights_differ_are_named() -> None:
@@ -274,10 +252,10 @@ def test_ranks_whose_weights_differ_are_named() -> None:
         network = build(team)
         train(team, network)
         with pytest.raises(EngineError, match="after 7 steps the weights of rank 2 are not"):
-            network.evaluate_step(next(team.dataset.validation(8)))
+            evaluate(team, network)
 
 
-def test_weights_are_compared_within_an_epoch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_also_compared_during_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_parallel, "CHECK_STEPS", 2)
     with Team(2, {1: {"drifts_after": 1}}) as team:
         network = build(team)
@@ -289,7 +267,7 @@ def test_weights_are_compared_within_an_epoch_too(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_loss_that_is_not_finite_on_one_rank_is_said_by_rank_0(rank: int) -> None:
+def test_a_non_finite_loss_on_one_rank_is_raised_on_rank_0(rank: int) -> None:
     with Team(2, {rank: {"loss": np.nan}}) as team:
         network = build(team)
         train(team, network, 1)
@@ -297,40 +275,36 @@ def test_a_loss_that_is_not_finite_on_one_rank_is_said_by_rank_0(rank: int) -> N
             network.drain_training()
 
 
-def test_an_evaluation_that_leaves_samples_out_is_no_evaluation() -> None:
-    with Team(2, {1: {"idle": True}}) as team:
-        network = build(team)
-        for batch in team.dataset.validation(8):
-            network.evaluate_step(batch)
-        with pytest.raises(EngineError, match="evaluated 10 samples of batches of 20"):
-            network.drain_evaluation()
+def test_an_incomplete_evaluation_fails() -> None:
+    with (
+        Team(2, {1: {"idle": True}}) as team,
+        pytest.raises(EngineError, match="evaluated 10 samples of batches of 20"),
+    ):
+        evaluate(team, build(team))
 
 
-def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:
-    """One rank computes longer, and the others wait for it."""
+def test_step_times_are_the_mean_over_ranks() -> None:
+    """One rank computes longer, and the other one waits for it."""
     with Team(2, {1: {"seconds": 0.2}}) as team:
         network = build(team)
         began = time.perf_counter()
         train(team, network, 5)
+        assert network.network.step_times("t1") is None
         network.drain_training()
         elapsed = time.perf_counter() - began
-        assert team.engine.take_step_times("t1") is None
-        network.close()
-        times = team.engine.take_step_times("t1")
+        times = network.network.step_times("t1")
         assert times is not None
-        assert (times.trial, times.collective) == ("t1", "threads")
-        assert (times.ranks, times.steps) == (2, 5)
+        assert (times.trial, times.collective, times.ranks, times.steps) == ("t1", "threads", 2, 5)
         seconds = times.seconds
         assert seconds[StepPart.COMPUTE] >= 0.5  # The mean of 1.0 and nearly nothing.
-        # Threads reduce a bucket when it is given: there the other rank waits.
+        # Threads reduce a bucket at the start of the reduction, where the other rank waits.
         assert seconds[StepPart.QUEUE] >= 0.25  # The mean of nearly 1.0 and nothing.
         assert seconds[StepPart.COMPUTE] < sum(seconds.values()) <= elapsed
-        assert team.engine.take_step_times("t2") is None
 
 
 OPTIMIZERS = ("lamb", "asgd")
-"""Besides SGD, by which all combinations train. What an optimizer does with gradients does not
-depend on what summed them: once an engine is enough."""
+"""Further optimizers. All combinations train with SGD; the others are tested once per engine,
+because an update does not depend on the collective."""
 
 
 @pytest.mark.parametrize(
@@ -343,28 +317,20 @@ depend on what summed them: once an engine is enough."""
         ("horovod", "tensorflow", 2, ()),
     ],
 )
-def test_ranks_train_as_one_process_does(
+def test_ranks_train_like_one_process(
     collective: str, engine: str, ranks: int, optimizers: tuple[str, ...]
 ) -> None:
-    """Real engines, real collectives, real images, batches that do not divide evenly."""
-    if collective == "horovod":
-        pytest.importorskip("horovod", reason="Horovod has no wheels: make horovod builds it")
-    script = Path(__file__).with_name("ranks_against_one.py")
-    command = [*rank_starter(ranks, collective), sys.executable, str(script)]
-    command += [collective, engine, *optimizers]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    """With real engines, collectives and images, and batches that do not divide evenly."""
+    last = run_on_ranks("ranks_against_one.py", ranks, collective, engine, *optimizers)
+    found = json.loads(last)
     assert found["error"] < 1e-5
-    # What LAMB divides by begins near zero, where rounding is large.
+    # The divisor in LAMB starts near zero, where rounding errors are large.
     assert found["optimizers"].keys() == set(optimizers)
     assert all(error < 1e-3 for error in found["optimizers"].values()), found
-    assert not found["compiler"], "PyTorch's takes a second to import, and compiles nothing here"
+    assert not found["compiler"], "PyTorch's compiler takes a second to import, and is not used"
     assert found["calibrated"] == ["one_relu_deep1_norm"]
     assert found["together"][2:] == found["alone"][2:]
     assert found["together"][3] == 360
-    # But for samples of which two classes are as probable, to rounding.
+    # Except for samples with two equally probable classes, up to rounding.
     assert sum(map(int.__eq__, *found["predictions"])) >= 358
     assert found["together"][:2] == pytest.approx(found["alone"][:2], rel=1e-5)

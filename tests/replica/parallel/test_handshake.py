@@ -1,18 +1,21 @@
-"""Ranks that are not alike, or cannot start, are named before anything is trained."""
+"""Ranks that differ or cannot start are named before training."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tests.replica.parallel.threads import Table, Threads, run_ranks
 from tests.support.fakes import FakeDataset
 
 from aiperf_hpc.errors import AIPerfError, DatasetError, EngineError
+from aiperf_hpc.replica.parallel.collectives import torch_distributed
 from aiperf_hpc.replica.parallel.collectives.base import (
     ALONE,
     Alone,
@@ -30,33 +33,32 @@ HOSTS = ("n1", "n2", "n3")
 def together(
     monkeypatch: pytest.MonkeyPatch, *facts: Facts | AIPerfError
 ) -> tuple[list[Ranks], list[str]]:
-    """Muster ranks with these facts; return them, and what each raised, or ''."""
+    """Run the handshake of ranks with these facts; return them and each one's error, or ''."""
     table = Table(len(facts))
     ranks = [Ranks(Threads(table, rank, len(facts))) for rank in range(len(facts))]
-    said = [""] * len(facts)
+    errors = [""] * len(facts)
     names = threading.local()
     monkeypatch.setattr(socket, "gethostname", lambda: names.host)
 
     def run(rank: int) -> None:
         names.host = HOSTS[rank]
         own = facts[rank]
-        failure = own if isinstance(own, AIPerfError) else None
-        known = {} if isinstance(own, AIPerfError) else own
         try:
-            ranks[rank].handshake(known, f"0.{rank}", failure)
+            if isinstance(own, AIPerfError):
+                ranks[rank].handshake({}, failure=own)
+            else:
+                ranks[rank].handshake(own, f"0.{rank}")
         except AIPerfError as error:
-            said[rank] = str(error)
+            errors[rank] = str(error)
 
     run_ranks(run, range(len(facts)))
-    return ranks, said
+    return ranks, errors
 
 
-def test_ranks_that_are_alike_work_in_the_life_that_rank_0_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ranks, said = together(monkeypatch, *[facts_of(VERSIONS, DATASET, 0)] * 3)
-    assert said == ["", "", ""]
-    assert all(rank.ready and rank.life == "0.0" and rank.hosts == HOSTS for rank in ranks)
+def test_equal_ranks_are_in_the_attempt_of_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks, errors = together(monkeypatch, *[facts_of(VERSIONS, DATASET, 0)] * 3)
+    assert errors == ["", "", ""]
+    assert all(rank.ready and rank.incarnation == "0.0" and rank.hosts == HOSTS for rank in ranks)
 
 
 @pytest.mark.parametrize(
@@ -80,36 +82,30 @@ def test_ranks_that_are_alike_work_in_the_life_that_rank_0_names(
         ),
     ],
 )
-def test_a_rank_that_is_not_like_rank_0_is_named(
+def test_a_rank_that_differs_from_rank_0_is_named_on_all(
     other: Facts, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = facts_of(VERSIONS, DATASET, 0)
-    ranks, said = together(monkeypatch, own, other, own)
-    assert len(set(said)) == 1  # All know.
-    assert_line(said[0], words)
+    ranks, errors = together(monkeypatch, own, other, own)
+    assert len(set(errors)) == 1
+    assert re.match(f"{words}.*$", errors[0])
     assert not any(rank.ready for rank in ranks)
 
 
-def assert_line(text: str, words: str) -> None:
-    with pytest.raises(EngineError, match=words):
-        raise EngineError(text)
-    assert "\n" not in text
-
-
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_cannot_start_keeps_none_waiting(
+def test_a_rank_that_cannot_start_ends_the_other_one(
     rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts: list[Facts | AIPerfError] = [facts_of(VERSIONS, DATASET, 0)] * 2
     facts[rank] = DatasetError("no such folder")
-    ranks, said = together(monkeypatch, *facts)
-    assert said[rank] == "no such folder"
-    assert_line(said[1 - rank], f"^rank {rank} on {HOSTS[rank]} could not start")
-    ranks[0].decline()  # Nobody is left who could hear it.
+    ranks, errors = together(monkeypatch, *facts)
+    assert errors[rank] == "no such folder"
+    assert re.match(f"rank {rank} on {HOSTS[rank]} could not start.*$", errors[1 - rank])
+    ranks[0].decline()  # No rank is left to receive it.
     assert not any(each.ready for each in ranks)
 
 
-def test_rank_0_excuses_itself_before_it_has_loaded_anything() -> None:
+def test_rank_0_declines_before_it_has_loaded_anything() -> None:
     table = Table(2)
 
     def run(rank: int) -> None:
@@ -123,27 +119,27 @@ def test_rank_0_excuses_itself_before_it_has_loaded_anything() -> None:
     run_ranks(run, range(2))
 
 
-def test_ranks_tell_each_other_texts_of_any_length() -> None:
+def test_ranks_exchange_texts_of_any_length() -> None:
     texts = ["", "é" * 10_000, "short"]
     table = Table(3)
-    told: dict[int, tuple[str, ...]] = {}
+    received: dict[int, tuple[str, ...]] = {}
 
-    def one(rank: int) -> None:
-        told[rank] = Ranks(Threads(table, rank, 3)).exchange(texts[rank])
+    def run(rank: int) -> None:
+        received[rank] = Ranks(Threads(table, rank, 3)).exchange(texts[rank])
 
-    run_ranks(one, range(3))
-    assert told == dict.fromkeys(range(3), tuple(texts))
-    assert Ranks(ALONE).exchange("") == ("",)
+    run_ranks(run, range(3))
+    assert received == dict.fromkeys(range(3), tuple(texts))
 
 
-def test_one_rank_is_like_itself() -> None:
+def test_one_rank_needs_no_others() -> None:
     ranks = Ranks(ALONE)
+    assert ranks.exchange("") == ("",)
     ranks.handshake(facts_of(VERSIONS, DATASET, 0), "2.1")
-    assert (ranks.ready, ranks.several, ranks.life) == (True, False, "2.1")
+    assert (ranks.ready, ranks.several, ranks.incarnation) == (True, False, "2.1")
 
 
 class Summing(Alone):
-    """One rank whose sums are what a test says."""
+    """One rank with a given sum or error."""
 
     def __init__(self, total: float | RankLostError) -> None:
         self._total = total
@@ -161,16 +157,14 @@ class Summing(Alone):
         (2.0, "the sum of 1 ones is 2$"),
     ],
 )
-def test_a_collective_that_cannot_sum_is_named_before_anything_is_trained(
-    total: float | RankLostError, words: str
-) -> None:
+def test_a_collective_that_cannot_sum_is_named(total: float | RankLostError, words: str) -> None:
     ranks = Ranks(Summing(total))
     with pytest.raises(EngineError, match=f"^collective 'alone'.*{words}"):
         ranks.handshake({}, probe=np.ones(1, np.float32))
     assert not ranks.ready
 
 
-def test_no_limit_to_answers_begins_before_the_first_sum(tmp_path: Path) -> None:
+def test_timeouts_begin_after_the_first_sum(tmp_path: Path) -> None:
     ranks = Ranks(ALONE)
     ranks.handshake({})
     with pytest.raises(RuntimeError, match="give it a probe"):
@@ -179,13 +173,10 @@ def test_no_limit_to_answers_begins_before_the_first_sum(tmp_path: Path) -> None
     assert ranks.watched(tmp_path, 25.0).size == 1
 
 
-def test_the_group_of_accelerators_is_made_in_the_handshake(
+def test_the_process_group_of_accelerators_is_created_by_the_handshake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """NCCL's, which takes longer to come up than ranks have for a step; gloo's here."""
-    torch = pytest.importorskip("torch")
-    from aiperf_hpc.replica.parallel.collectives import torch_distributed
-
+    """Here gloo's; that of NCCL may need more time than the timeout of a step."""
     where = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     monkeypatch.setattr(os, "environ", os.environ | where)
     monkeypatch.setattr(torch_distributed, "DEVICE_BACKENDS", {"cpu": "gloo"})

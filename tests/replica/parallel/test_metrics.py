@@ -1,11 +1,11 @@
-"""Tests of a metric that needs all samples at once, over several ranks."""
+"""A metric of all samples at once, over several ranks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from tests.replica.parallel import team as ranks
-from tests.replica.parallel.team import Quadratic, Team, build
+from tests.replica.parallel.team import Quadratic, Team, build, evaluate
 
 from aiperf_hpc.objective import CLASSIFICATION, QUALITY_METRICS, QualityMetric
 from aiperf_hpc.replica.data.base import Batch
@@ -24,25 +24,22 @@ LABELS = QualityMetric(
 )
 
 
-def evaluate(network: Quadratic, batch: Batch) -> None:
+def evaluate_step(network: Quadratic, batch: Batch) -> None:
     label = batch.targets["label"]
     part = evaluated(LABELS, 0.0, batch.size, (label, np.stack([label, label + 1], 1)))
     network._sums = network._sums.merged(part, LABELS)
 
 
-def test_rows_of_all_ranks_and_batches_are_put_behind_each_other(
+def test_rows_of_all_ranks_and_batches_are_concatenated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(QUALITY_METRICS, LABELS.name, LABELS)
     objective = CLASSIFICATION.model_copy(update={"metric": LABELS.name})
     monkeypatch.setattr(ranks.Engine, "objective", objective)
-    monkeypatch.setattr(Quadratic, "evaluate_step", evaluate)
+    monkeypatch.setattr(Quadratic, "evaluate_step", evaluate_step)
     with Team(3) as team:
         network = build(team)
-        for batch in team.dataset.validation(8):
-            network.evaluate_step(batch)
-        found = network.drain_evaluation()
-        # 20 samples by 8: three batches, of each of which every rank has a part.
+        found = evaluate(team, network)
         labels = np.arange(20) % 7
         assert found.samples == 20
         assert sorted(found.parts["label"].tolist()) == sorted(labels.tolist())
@@ -51,4 +48,3 @@ def test_rows_of_all_ranks_and_batches_are_put_behind_each_other(
         )
         assert found.sums(LABELS) == {"median": float(np.median(labels))}
         assert network.drain_evaluation().samples == 0
-        network.close()

@@ -1,26 +1,15 @@
-"""All ranks build the same network, or none is left with one."""
+"""All ranks build the same network, or none keeps one."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-import numpy as np
 import pytest
-from tests.replica.parallel.team import (
-    GRAPH,
-    USED,
-    Quadratic,
-    Team,
-    begin,
-    build,
-)
+from tests.replica.parallel.team import USED, Quadratic, Team, begin, build, initial_state
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
-from aiperf_hpc.morphism.weights.weight_file import initial_weights
-from aiperf_hpc.replica.data.base import Part
-from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.parallel.collectives.base import Array
 from aiperf_hpc.replica.parallel.leader import LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Warmup
@@ -28,7 +17,7 @@ from aiperf_hpc.replica.parallel.rank_failure import Watch, WatchedCollective
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_what_one_rank_cannot_build_fails_on_all_and_the_next_network_is_built(rank: int) -> None:
+def test_a_network_that_one_rank_cannot_build_fails_on_all_and_the_next_is_built(rank: int) -> None:
     with Team(3) as team:
         team.engines[rank].build_errors = [OutOfMemoryError("it does not fit")]
         words = "it does not fit" if rank == 0 else f"rank {rank} could not build"
@@ -41,7 +30,7 @@ def test_what_one_rank_cannot_build_fails_on_all_and_the_next_network_is_built(r
         assert (last.closed, last.steps) == (False, 1)
 
 
-def test_whoever_leads_is_told_when_its_network_is_built_though_nobody_takes_it() -> None:
+def test_the_callback_runs_when_the_network_is_built_before_it_is_taken() -> None:
     built = threading.Event()
     with Team(2) as team:
         take = begin(team, Warmup.BUILT, built=lambda _: built.set())
@@ -49,18 +38,18 @@ def test_whoever_leads_is_told_when_its_network_is_built_though_nobody_takes_it(
         take().close()
 
 
-def test_why_the_first_rank_did_not_compile_ahead_is_told_to_whoever_leads() -> None:
-    told: list[str] = []
+def test_the_compiler_problem_of_rank_0_is_reported() -> None:
+    reported: list[str] = []
     with Team(2) as team:
         for rank in (0, 1):
             team.engines[rank].compiler_problem = f"rank {rank}'s was ended"
-        team.engine = LeadingEngine(team.engines[0], team.collectives[0], told.append)
-        for _ in range(2):  # The first network has nothing to be kept from.
+        team.engine = LeadingEngine(team.engines[0], team.collectives[0], reported.append)
+        for _ in range(2):  # Nothing trains during the first build.
             begin(team, Warmup.BUILT)().close()
-    assert told == ["rank 0's was ended"]
+    assert reported == ["rank 0's was ended"]
 
 
-def test_a_rank_that_built_something_else_is_named() -> None:
+def test_a_rank_that_built_another_network_is_named() -> None:
     def prepare(network: Quadratic) -> None:
         network.w = network.w + 1.0
 
@@ -71,41 +60,32 @@ def test_a_rank_that_built_something_else_is_named() -> None:
     assert all(engine.networks[0].closed for engine in team.engines)
 
 
-def test_ranks_that_build_slowly_are_not_taken_for_hung() -> None:
-    """They have longer than they may take to answer, however uneven they are."""
+def test_a_rank_that_builds_slowly_does_not_time_out() -> None:
     late: list[str] = []
-
-    def slow(_: Quadratic) -> None:
-        time.sleep(2.5)
-
     with Team(2) as team:
-        team.engines[1].prepare = slow
+        team.engines[1].prepare = lambda _: time.sleep(2.5)
         watched = WatchedCollective(team.collectives[0], Watch(1.0, late.append))
         engine = LeadingEngine(team.engines[0], watched)
-        weights = initial_weights(GRAPH, np.random.default_rng(0))
         begun = time.monotonic()
-        engine.build(NetworkState(GRAPH, weights, USED))
+        engine.build(initial_state())
         assert time.monotonic() - begun > 2.0
     assert late == []
 
 
 @pytest.mark.parametrize("warmup", list(Warmup))
-def test_each_rank_warms_its_own_part_of_an_uneven_batch(warmup: Warmup) -> None:
-    """At once, or when it is taken, where there is no memory for it before."""
+def test_each_rank_warms_with_its_shard_of_an_uneven_batch(warmup: Warmup) -> None:
     with Team(3) as team:
-        take = begin(team, warmup)
-        take()
-    parts = [Part(rank, 3).bounds(USED.batch_size) for rank in range(3)]
-    own = [last - first for first, last in parts]
-    assert own == [3, 3, 2]
-    wanted = {Warmup.NEVER: [], Warmup.BUILT: own, Warmup.TAKEN: own}[warmup]
-    early = [1] if warmup is Warmup.TAKEN else []
-    warmed = [engine.networks[0].warmed for engine in team.engines]
-    assert warmed == [[*early, part] if wanted else [] for part in own]
+        begin(team, warmup)()
+    assert USED.batch_size == 8
+    wanted: dict[Warmup, list[list[int]]] = {
+        Warmup.NEVER: [[], [], []],
+        Warmup.BUILT: [[3], [3], [2]],
+        Warmup.TAKEN: [[1, 3], [1, 3], [1, 2]],
+    }
+    assert [engine.networks[0].warmed for engine in team.engines] == wanted[warmup]
 
 
-def test_each_rank_has_its_own_part_compiled_ahead_but_for_the_first_network() -> None:
-    """That one keeps no other from its steps."""
+def test_each_rank_compiles_for_its_shard_ahead_except_for_the_first_network() -> None:
     with Team(3) as team:
         for parts in [(), (3, 3, 2)]:
             begin(team, Warmup.TAKEN)()
@@ -114,8 +94,9 @@ def test_each_rank_has_its_own_part_compiled_ahead_but_for_the_first_network() -
 
 
 @pytest.mark.parametrize("failing", [None, 1])
-def test_where_steps_time_kernels_the_thread_that_trains_warms_too(failing: int | None) -> None:
-    """After the thread that builds, which may take its time to compile: ranks ask each other."""
+def test_an_engine_that_tunes_kernels_is_also_warmed_by_the_training_thread(
+    failing: int | None,
+) -> None:
 
     def prepare(network: Quadratic) -> None:
         real, threads = network.warm, list[threading.Thread]()
@@ -144,8 +125,8 @@ def test_where_steps_time_kernels_the_thread_that_trains_warms_too(failing: int 
     assert [network.closed for network in networks] == [failing is not None] * 2
 
 
-def test_a_rank_that_times_its_kernels_for_long_is_not_taken_for_hung() -> None:
-    """The others ask it meanwhile, as they ask one that builds."""
+def test_a_rank_that_tunes_kernels_slowly_does_not_time_out() -> None:
+    """Its building thread answers the others meanwhile."""
     answered, warmed = threading.Semaphore(0), threading.Event()
     found: list[bool] = []
 
@@ -179,13 +160,11 @@ def test_a_rank_that_times_its_kernels_for_long_is_not_taken_for_hung() -> None:
 
 
 @pytest.mark.parametrize("lacking", ["zeros_error", "warm_error"])
-def test_a_rank_without_memory_to_make_its_network_ready_frees_it_and_is_named(
-    lacking: str,
-) -> None:
-    """Zeros are taken when it is built: in a step all other ranks would wait for them."""
-
-    with Team(2, {1: {lacking: OutOfMemoryError("no memory left")}}) as team:
-        take = begin(team, Warmup.BUILT)
-        with pytest.raises(EngineError, match="rank 1 could not build"):
-            take()
+def test_a_rank_without_memory_to_prepare_its_network_frees_it_and_is_named(lacking: str) -> None:
+    """Zeros are allocated by the build, because in a step all other ranks would wait for them."""
+    with (
+        Team(2, {1: {lacking: OutOfMemoryError("no memory left")}}) as team,
+        pytest.raises(EngineError, match="rank 1 could not build"),
+    ):
+        begin(team, Warmup.BUILT)()
     assert [engine.networks[0].closed for engine in team.engines] == [True, True]

@@ -1,4 +1,4 @@
-"""A rank of the torch engine that has no memory left, for its step nor for anything else."""
+"""A rank of the engine torch whose every allocation fails."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.replica.parallel.team import GRAPH, USED
+from tests.replica.parallel.team import GRAPH, initial_state
 from tests.replica.parallel.threads import Table, Threads
 from tests.support.fakes import FakeDataset
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.parallel.collectives.base import PendingSum
 from aiperf_hpc.replica.parallel.follower import follow
@@ -44,24 +42,19 @@ def test_a_rank_without_memory_fails_the_trial_on_all_ranks(
     try:
         engine = LeadingEngine(load_engine("torch", 1), ranks[0])
         dataset = LeadingDataset(FakeDataset(), ranks[0])
-        network = engine.build(
-            NetworkState(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
-        )
+        network = engine.build(initial_state())
         first, second, *_ = dataset.train(1, 8, 0)
         before = network.weights()
         with monkeypatch.context() as patched:
-            for owner, name in (
-                (torch, "zeros"),
-                (torch, "empty_like"),
-                (TorchNetwork, "_outputs"),
-            ):
+            allocating = [(torch, "zeros"), (torch, "empty_like"), (TorchNetwork, "_outputs")]
+            for owner, name in allocating:
                 patched.setattr(owner, name, full_on(follower, getattr(owner, name)))
             with pytest.raises(EngineError, match="1 of 2 ranks failed; see their log"):
                 network.train_step(first, 0.1)
         after = network.weights()
         for name in GRAPH.parameters:
             np.testing.assert_array_equal(after[name], before[name])
-        # Nothing is left over of it: both are at the same batch, and train on.
+        # Both ranks are at the same batch, and continue.
         network.train_step(second, 0.1)
         network.close()
         Announce(ranks[0])(Command.END)
@@ -74,7 +67,7 @@ def test_a_rank_without_memory_fails_the_trial_on_all_ranks(
 
 
 def full_on(thread: threading.Thread, real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of PyTorch's that finds no memory in one thread."""
+    """Return a function of PyTorch that runs out of memory in one thread."""
 
     def allocate(*given: Any, **named: Any) -> Any:  # noqa: ANN401 -- any function's
         if threading.current_thread() is thread:

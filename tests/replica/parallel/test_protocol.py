@@ -1,4 +1,4 @@
-"""What rank 0 says arrives as it was said."""
+"""Commands and networks arrive as rank 0 sends them."""
 
 from __future__ import annotations
 
@@ -35,49 +35,42 @@ STATES: list[OptimizerState | None] = [
 ]
 
 
-def heard(say: Callable[[Collective], None], hear: Callable[[Collective], T]) -> T:
-    """Let rank 0 say something, and return what rank 1 hears."""
+def received(send: Callable[[Collective], None], receive: Callable[[Collective], T]) -> T:
+    """Send as rank 0; return what rank 1 receives."""
     table = Table(2)
     with ThreadPoolExecutor(1) as pool:
-        hearing = pool.submit(hear, Threads(table, 1, 2))
-        say(Threads(table, 0, 2))
-        return hearing.result()
+        receiving = pool.submit(receive, Threads(table, 1, 2))
+        send(Threads(table, 0, 2))
+        return receiving.result()
 
 
-def test_a_command_arrives_with_its_numbers() -> None:
-    assert heard(
-        lambda collective: Announce(collective)(Command.TRAIN, 3, 64, 2**52 + 1), next_command
-    ) == (Command.TRAIN, [3, 64, 2**52 + 1])
-    assert heard(
-        lambda collective: Announce(collective)(Command.TRAIN_STEP, 0.1), next_command
-    ) == (Command.TRAIN_STEP, [0.1, 0, 0])
+@pytest.mark.parametrize(
+    ("command", "numbers"), [(Command.TRAIN, [3, 64, 2**52 + 1]), (Command.TRAIN_STEP, [0.1])]
+)
+def test_a_command_arrives_with_its_arguments(command: Command, numbers: list[float]) -> None:
+    found = received(lambda collective: Announce(collective)(command, *numbers), next_command)
+    assert found == (command, [*numbers, 0, 0][:3])
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_network_to_build_arrives_with_all_its_arrays(state: OptimizerState | None) -> None:
+def test_a_request_to_build_arrives_with_all_arrays(state: OptimizerState | None) -> None:
     graph = two_stems()
     weights = initial_weights(graph, np.random.default_rng(0))
     used = Hyperparameters(batch_size=8, learning_rate=0.1, max_gradient_norm=0.5)
     request = BuildRequest(NetworkState(graph, weights, used, state), Warmup.TAKEN)
 
-    def hear(collective: Collective) -> tuple[int, BuildRequest]:
+    def receive(collective: Collective) -> tuple[int, BuildRequest]:
         command, (number, head_bytes, _) = next_command(collective)
         assert command is Command.BUILD
         return int(number), BuildRequest.received(collective, int(head_bytes))
 
-    number, received = heard(lambda collective: request.send(collective, 5), hear)
-    assert number == 5
-    assert received.warmup is Warmup.TAKEN
-    network, found = received.network, received.network.optimizer_state
+    number, found = received(lambda collective: request.send(collective, 5), receive)
+    assert (number, found.warmup) == (5, Warmup.TAKEN)
+    network = found.network
     assert (network.graph.hash, network.hyperparameters) == (graph.hash, used)
-    assert network.weights.keys() == weights.keys()
-    for name, array in weights.items():
-        np.testing.assert_array_equal(network.weights[name], array)
-    if state is None:
-        assert found is None
-    else:
-        assert found is not None
-        assert list(found) == list(state)
-        for name, array in state.items():
-            assert found[name].shape == array.shape
-            np.testing.assert_array_equal(found[name], array)
+    assert (network.optimizer_state is None) == (state is None)
+    for sent, arrived in ((weights, network.weights), (state or {}, network.optimizer_state or {})):
+        assert list(arrived) == list(sent)
+        for name, array in sent.items():
+            assert arrived[name].shape == array.shape
+            np.testing.assert_array_equal(arrived[name], array)

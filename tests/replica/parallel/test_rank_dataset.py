@@ -1,4 +1,4 @@
-"""Parts of batches are what the whole dataset has, and what is wrong with them is said."""
+"""Shards of batches."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.replica.parallel.team import (
-    Numbered,
-    Team,
-    build,
-)
+from tests.replica.parallel.team import Numbered, Team, build
 
 from aiperf_hpc.errors import DatasetError, EngineError
 from aiperf_hpc.replica.data.base import Batch, Part
@@ -19,7 +15,7 @@ from aiperf_hpc.replica.parallel import leader
 
 
 @given(samples=st.integers(0, 200), ranks=st.integers(1, 20))
-def test_parts_are_disjoint_and_whole(samples: int, ranks: int) -> None:
+def test_shards_are_disjoint_and_complete(samples: int, ranks: int) -> None:
     bounds = [Part(rank, ranks).bounds(samples) for rank in range(ranks)]
     assert [number for first, last in bounds for number in range(first, last)] == [*range(samples)]
     sizes = [last - first for first, last in bounds]
@@ -38,7 +34,7 @@ def test_a_rank_whose_data_cannot_be_read_fails_the_step() -> None:
         build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
 
 
-def test_ranks_that_disagree_about_the_data_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_with_different_datasets_fail_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "AGREE_SECONDS", 0.0)
     with Team(2, dataset=lambda: Numbered(train_samples=44)) as team:
         network = build(team)

@@ -1,4 +1,4 @@
-"""Where a step's time is booked."""
+"""The parts to which the time of a step is attributed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from aiperf_hpc.trial import StepPart
 
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, which the test sets."""
+    """The time, set by the test."""
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
     return now
 
 
 def step(clock: StepClock, seconds: list[float], *, wait: float, reduce: float) -> None:
-    """Compute for a second; without a wait it was not told apart."""
+    """Compute for a second; ``wait`` is 0 if it was not measured separately."""
     clock.begin()
     for part, taken in ((StepPart.COMPUTE, 1.0), (StepPart.WAIT, wait), (StepPart.REDUCE, reduce)):
         seconds[0] += taken
@@ -26,20 +26,19 @@ def step(clock: StepClock, seconds: list[float], *, wait: float, reduce: float) 
     clock.count(waited_apart=wait > 0.0)
 
 
-def test_steps_that_do_not_tell_the_wait_apart_have_the_share_of_those_that_do(
+def test_an_unmeasured_wait_is_estimated_by_the_steps_that_measured_it(
     seconds: list[float],
 ) -> None:
     clock = StepClock(Copies())
     step(clock, seconds, wait=3.0, reduce=1.0)
     step(clock, seconds, wait=0.0, reduce=8.0)
     assert taken(clock) == (2, {StepPart.COMPUTE: 2.0, StepPart.WAIT: 9.0, StepPart.REDUCE: 3.0})
-    # The share is known for as long as the clock is there.
     step(clock, seconds, wait=0.0, reduce=4.0)
     assert taken(clock) == (1, {StepPart.COMPUTE: 1.0, StepPart.WAIT: 3.0, StepPart.REDUCE: 1.0})
     assert taken(clock) == (0, {})
 
 
-def test_where_no_step_tells_it_apart_all_is_the_reduction(seconds: list[float]) -> None:
+def test_if_no_step_measured_the_wait_all_of_it_is_reduction(seconds: list[float]) -> None:
     clock = StepClock(Copies())
     step(clock, seconds, wait=0.0, reduce=4.0)
     assert taken(clock) == (1, {StepPart.COMPUTE: 1.0, StepPart.REDUCE: 4.0})

@@ -1,14 +1,19 @@
-"""Ranks that are threads of this process."""
+"""Ranks that are threads of this process, or processes of a real collective."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import numpy as np
+import pytest
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.replica.parallel.collectives.base import Array, Copies, PendingSum, Unlimited
+from aiperf_hpc.primary.launchers.base import rank_starter
+from aiperf_hpc.replica.parallel.collectives.base import Array, Collective, Copies, PendingSum
 
 
 def run_ranks(run: Callable[[int], object], ranks: Iterable[int]) -> None:
@@ -21,15 +26,28 @@ def run_ranks(run: Callable[[int], object], ranks: Iterable[int]) -> None:
         assert not thread.is_alive()
 
 
+def run_on_ranks(program: str, ranks: int, collective: str, *arguments: str) -> str:
+    """Run a program of this folder as the ranks of a collective; return its last line."""
+    if collective == "horovod":
+        pytest.importorskip("horovod", reason="Horovod has no wheels: make horovod builds it")
+    script = str(Path(__file__).with_name(program))
+    command = [*rank_starter(ranks, collective), sys.executable, script, collective, *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
 class Table:
-    """Where threads that play ranks meet."""
+    """Shared memory of ranks that are threads."""
 
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size, timeout=PATIENCE_SECONDS)
         self.rows: list[Array] = [np.zeros(0)] * size
 
 
-class Threads(Unlimited):
+class Threads(Collective):
     """A collective whose ranks are threads of this process."""
 
     name = "threads"
