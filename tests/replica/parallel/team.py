@@ -112,7 +112,7 @@ class Quadratic:
         moments = {"mean": labels.mean(), "variance": labels.var()}
         statistics = self.graph.statistics.items()
         rows = [np.full(shape, moments[name.split("/")[1]]) for name, shape in statistics]
-        return np.concatenate(rows).astype(np.float32)
+        return np.concatenate(rows, dtype=np.float32)
 
     def assign(self, weights: Weights) -> None:
         self.assigned.append(weights)
