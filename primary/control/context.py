@@ -13,6 +13,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.records import FileProblem
 from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.system.description import RankDescription
@@ -44,6 +45,11 @@ class PrimaryContext:
     """Description of the primary's node; None if it is simulated."""
     retry: BackoffRetry = field(default_factory=lambda: BackoffRetry(lambda: True))
     """Retry policy for access to the run's files; its waits are recorded."""
+
+    def file_problem(self, path: Path, problem: object, remedy: str) -> FileProblem:
+        """Return the record of a problem with a file of the run."""
+        file = str(path.relative_to(self.history.paths.root))
+        return FileProblem(file=file, problem=str(problem), remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

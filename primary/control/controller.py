@@ -27,7 +27,6 @@ from aiperf_hpc.run.records import (
     TIME_OVER,
     AnyEvent,
     ClockStarts,
-    FileProblem,
     JobState,
     PrimaryFailed,
     PrimaryHeartbeat,
@@ -321,15 +320,13 @@ class Controller:
             self._run.digest.update()
         except JournalError as error:
             self._run.digest.remake()
-            self._file_problem(
-                self._run.digest.path, str(error), "it was made again from the journals"
-            )
+            remedy = "it was made again from the journals"
+            self._record_problem(self._run.digest.path, error, remedy)
 
     def _record_digests(self) -> None:
         """Record and publish the digests of all journals, if the interval has passed."""
-        if self._journal_digests is not None and self._journal_digests.is_due(
-            self._clock.monotonic()
-        ):
+        digests = self._journal_digests
+        if digests is not None and digests.is_due(self._clock.monotonic()):
             self._run.journal.append_all(self._new_digests())
             if self._journal_digests is not None:
                 self._journal_digests.publish(self._run.retry)
@@ -343,11 +340,11 @@ class Controller:
             return [self._journal_digests.take(self._clock.monotonic())]
         except JournalError as error:
             self._journal_digests = None
-            file = str(
-                self._run.history.paths.journal_digests.relative_to(self._run.history.paths.root)
+            path, remedy = (
+                self._run.history.paths.journal_digests,
+                "no more journal digests are recorded",
             )
-            remedy = "no more journal digests are recorded"
-            return [FileProblem(file=file, problem=str(error), remedy=remedy)]
+            return [self._run.file_problem(path, error, remedy)]
 
     def _restore_manifest(self) -> None:
         """Rewrite the manifest if it is missing: restarted replicas would find no run."""
@@ -355,9 +352,8 @@ class Controller:
         where = str(paths.manifest)
         if not self._run.retry(paths.manifest.exists, where, "read"):
             self._run.retry(lambda: self._run.manifest.save(paths), where)
-            self._file_problem(
-                paths.manifest, f"{where} is missing", "it was written again, as it was"
-            )
+            remedy = "it was written again, as it was"
+            self._record_problem(paths.manifest, f"{where} is missing", remedy)
 
     def _record_lost_journals(self) -> None:
         """Record each missing journal of a replica once: its records no longer count."""
@@ -365,15 +361,14 @@ class Controller:
             if lost.path not in self._lost_journals:
                 self._lost_journals.add(lost.path)
                 what = f"{lost.path}: {lost.what}"
-                self._file_problem(lost.path, what, "the run is scored by the other records")
+                self._record_problem(lost.path, what, "the run is scored by the other records")
 
-    def _file_problem(self, path: Path, problem: str, remedy: str) -> None:
-        file = str(path.relative_to(self._run.history.paths.root))
-        self._run.journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
+    def _record_problem(self, path: Path, problem: object, remedy: str) -> None:
+        self._run.journal.append(self._run.file_problem(path, problem, remedy))
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""
-        self._record_scheduler_state(self._launcher.problem)
+        self._record_scheduler_state()
         events: list[AnyEvent] = []
         for replica, state in states.items():
             known = self._known.get(replica)
@@ -420,12 +415,12 @@ class Controller:
             return f"{name}: {ended.removeprefix('failed: ')}"
         return f"{name} on {state.node}: {state.detail}"
 
-    def _record_scheduler_state(self, problem: str | None) -> None:
+    def _record_scheduler_state(self) -> None:
+        problem = self._launcher.problem
         if problem != self._problem:
             self._problem = problem
-            self._run.journal.append(
-                SchedulerState(reachable=problem is None, detail=problem or "")
-            )
+            state = SchedulerState(reachable=problem is None, detail=problem or "")
+            self._run.journal.append(state)
 
     def _over(self, name: str, state: ReplicaState) -> bool:
         if state.phase is not JobPhase.LOST:

@@ -13,7 +13,6 @@ from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.paths import replica_name, replica_number
 from aiperf_hpc.run.records import (
-    FileProblem,
     NodesRefused,
     NodesRequested,
     ReplicaLaunched,
@@ -140,10 +139,8 @@ class Scaling:
         try:
             request = ScaleRequest.load(paths)
         except RunDirectoryError as error:
-            file = str(paths.scale_request.relative_to(paths.root))
-            self._run.journal.append(
-                FileProblem(file=file, problem=str(error), remedy="it was removed")
-            )
+            problem = self._run.file_problem(paths.scale_request, error, "it was removed")
+            self._run.journal.append(problem)
             paths.scale_request.unlink(missing_ok=True)
             return
         if request is None:

@@ -12,7 +12,6 @@ from aiperf_hpc.run.history import RunHistory, no_collections
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.journal_digest import (
     PREFIX_DIGITS,
-    JournalDigest,
     combined_sha256,
     new_hash,
     publish,
@@ -70,15 +69,14 @@ class JournalDigests:
         self._own.append(digests)
         return DigestsRecorded(digest=self._own.digest)
 
-    def publish(self, retry: Retry) -> JournalDigest:
-        """Publish the digest of the primary's journal to the replicas, and return it.
+    def publish(self, retry: Retry) -> None:
+        """Publish the digest of the primary's journal to the replicas.
 
         Raises:
             StorageError: the digest cannot be written.
         """
         paths, digest = self._history.paths, self._primary.digest
         retry(lambda: publish(paths, digest), str(paths.primary_digest))
-        return digest
 
     def _grown(self, *, new_primary: bool) -> JournalDigestsRecord:
         """Return the journals that have grown since the last digests."""
@@ -129,9 +127,8 @@ def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witne
             known = history.witnesses.get(url)
             last = None if known is None else known.last
             found.append((StatingWitness(url, run, token, last), config.witness.interval_seconds))
-    if config.timestamps.urls:
-        for url in config.timestamps.urls:
-            found.append((StampingAuthority(url, run), config.timestamps.interval_seconds))
+    for url in config.timestamps.urls:
+        found.append((StampingAuthority(url, run), config.timestamps.interval_seconds))
     return found
 
 

@@ -55,16 +55,21 @@ class Preflight:
         return found
 
     def _checked(self, replica: ReplicaHistory) -> NodeChecked:
-        ahead = self._prefetch(replica)
+        ahead = self._clock_offset(replica)
         host = replica.machine.host if replica.machine else "?"
         problems: tuple[str, ...] = ()
         if ahead is not None and abs(ahead) >= CLOCK_SECONDS:
-            problems = (clock_problem(replica.id, host, ahead),)
+            way = "ahead of" if ahead > 0 else "behind"
+            problems = (
+                f"the clock of {host} ({replica.id}) is {abs(ahead):.1f} s {way} the primary's: "
+                "what it does is booked that much too early or late; keep the clocks together by "
+                "NTP",
+            )
         return NodeChecked(
             replica=replica.id, host=host, clock_ahead_seconds=ahead, problems=problems
         )
 
-    def _prefetch(self, replica: ReplicaHistory) -> float | None:
+    def _clock_offset(self, replica: ReplicaHistory) -> float | None:
         """Return by how many seconds a replica's clock is ahead of the primary's.
 
         Both know their offset from the file server. If the clients stamp the files, the offset is
@@ -80,12 +85,3 @@ class Preflight:
             known = started.clock.ahead_seconds - primary.clock.ahead_seconds
         bounded = min(max(known or 0.0, at_least), at_most)
         return known if known is None and bounded == 0.0 else bounded
-
-
-def clock_problem(replica: str, host: str, ahead: float) -> str:
-    """Return the message about a clock with an offset."""
-    way = "ahead of" if ahead > 0 else "behind"
-    return (
-        f"the clock of {host} ({replica}) is {abs(ahead):.1f} s {way} the primary's: what it does "
-        "is booked that much too early or late; keep the clocks together by NTP"
-    )

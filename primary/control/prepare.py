@@ -189,7 +189,8 @@ def make_run_directory(
         paths = RunPaths(folder.resolve())
         paths.candidates.mkdir()  # Of two concurrent starts in one folder, one fails here.
         try:
-            update = {"dataset": dataset, "name": _name(manifest, paths)}
+            name = run_name(paths.root)
+            update = {"dataset": dataset, "name": "" if name == manifest.run_id else name}
             manifest.model_copy(update=update).save(paths)
             if annotations is not None:
                 write_annotations(paths, annotations)
@@ -198,12 +199,6 @@ def make_run_directory(
             remove_run_directory(paths)
             raise
     return paths
-
-
-def _name(manifest: RunManifest, paths: RunPaths) -> str:
-    """Return a run's name from its folder, or an empty string if that is the identifier."""
-    name = run_name(paths.root)
-    return "" if name == manifest.run_id else name
 
 
 def remove_run_directory(paths: RunPaths) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, restated
 from aiperf_hpc.primary.launchers.slurm.jobs import (
     JOB_FORMAT,
     Element,
@@ -277,14 +277,6 @@ def with_epoch_times() -> dict[str, str]:
     return {**os.environ, "SLURM_TIME_FORMAT": "%s"}
 
 
-def answered(request: Callable[[], T], what: str, hint: str = "") -> T:
-    """Return SLURM's response. Raises UsageError, with ``what`` and the hint, if there is none."""
-    try:
-        return request()
-    except SchedulerError as error:
-        raise UsageError(f"{what}: {error}{hint}") from None
-
-
 class RateLimit:
     """Rate limit of all calls of SLURM's client in this process."""
 
@@ -310,8 +302,9 @@ class RateLimit:
             self._last = self.clock.monotonic()
 
     def require(self, request: Callable[[], T], what: str, hint: str = "") -> T:
-        """Make a call that requires a response, see ``answered``."""
-        return answered(lambda: self.call(request), what, hint)
+        """Make a call. Raises UsageError, with ``what`` and the hint, if SLURM does not respond."""
+        with restated(what, after=hint, caught=SchedulerError):
+            return self.call(request)
 
 
 RATE_LIMIT = RateLimit(SYSTEM)

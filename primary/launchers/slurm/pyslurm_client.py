@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.extras import Package, pip_install
 from aiperf_hpc.primary.launchers.slurm.client import Call, SlurmClient, silence_in
-from aiperf_hpc.primary.launchers.slurm.jobs import Element, Nodes
+from aiperf_hpc.primary.launchers.slurm.jobs import INFINITY, Element, Nodes
 
 PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE",
@@ -45,6 +45,7 @@ class PyslurmClient(SlurmClient):
         nodes = self._ask(lambda: list(self._pyslurm.Nodes.load().values()))
         found = []
         for each in partitions:
+            limit = each.max_time_limit
             members = (node for node in nodes if each.name in (node.partitions or []))
             groups = Counter((_node_state(node.state), _gres(node)) for node in members)
             for (state, gres), count in sorted(groups.items()):
@@ -56,7 +57,7 @@ class PyslurmClient(SlurmClient):
                         state=state,
                         count=count,
                         gres=gres,
-                        minutes=_minutes(each.max_time_limit),
+                        minutes=float(limit) if isinstance(limit, int) else INFINITY,
                     )
                 )
         return found
@@ -136,7 +137,3 @@ def _node_state(text: str) -> str:
 
 def _gres(node: Any) -> str:  # noqa: ANN401 -- pyslurm has no types
     return ",".join(f"{name}:{count}" for name, count in node.configured_gres.items())
-
-
-def _minutes(limit: int | str | None) -> float:
-    return float(limit) if isinstance(limit, int) else float("inf")

@@ -216,8 +216,8 @@ def partition_of(slurm: SlurmConfig, found: Sequence[Nodes], where: str = "slurm
 
 def offers(gres: str, asked: str) -> bool:
     """Return whether a node with ``gres`` satisfies the request, e.g. gpu:8 or gpu:h100:8."""
-    there = [_generic(entry) for entry in _entries(gres)]
-    for name, kind, count in (_generic(entry) for entry in _entries(asked)):
+    there = _entries(gres)
+    for name, kind, count in _entries(asked):
         fitting = (n for other, k, n in there if other == name and kind in ("", k))
         if sum(fitting) < count:
             return False
@@ -226,29 +226,23 @@ def offers(gres: str, asked: str) -> bool:
 
 def same_gres(one: str, other: str) -> bool:
     """Return whether both request the same resources."""
-    return sorted(map(_generic, _entries(one))) == sorted(map(_generic, _entries(other)))
+    return sorted(_entries(one)) == sorted(_entries(other))
 
 
 def accelerators_in(gres: str) -> int:
     """Return the number of accelerators of a node with ``gres``."""
-    entries = (_generic(entry) for entry in _entries(gres))
-    return sum(count for name, _, count in entries if name in ACCELERATORS)
+    return sum(count for name, _, count in _entries(gres) if name in ACCELERATORS)
 
 
 def accelerator_name(gres: str) -> str:
     """Return the SLURM name of the accelerators in ``gres``, or "gpu" if there are none."""
-    names = (_generic(entry)[0] for entry in _entries(gres))
-    return next((name for name in names if name in ACCELERATORS), ACCELERATORS[0])
+    return next((name for name, *_ in _entries(gres) if name in ACCELERATORS), ACCELERATORS[0])
 
 
-def _entries(gres: str) -> list[str]:
-    """Split at commas, without the sockets that SLURM adds in parentheses."""
-    plain = ""
-    depth = 0
-    for character in gres:
-        depth += (character == "(") - (character == ")")
-        plain += character if depth == 0 and character != ")" else ""
-    return [entry for entry in plain.split(",") if entry]
+def _entries(gres: str) -> list[tuple[str, str, int]]:
+    """Return the resources, without the sockets that SLURM adds in parentheses."""
+    plain = re.sub(r"\(.*?\)", "", gres)
+    return [_generic(entry) for entry in plain.split(",") if entry]
 
 
 def _generic(entry: str) -> tuple[str, str, int]:

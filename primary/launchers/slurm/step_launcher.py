@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError, restated
 from aiperf_hpc.primary.launchers.base import (
     FORESEEN_STATUSES,
     MOST_RESTARTS,
@@ -24,7 +24,6 @@ from aiperf_hpc.primary.launchers.slurm.client import (
     SHORTEST_SECONDS,
     RateLimit,
     SlurmClient,
-    answered,
 )
 from aiperf_hpc.primary.launchers.slurm.jobs import Job
 from aiperf_hpc.primary.launchers.slurm.launcher import SlurmLauncher, unfit_node
@@ -158,13 +157,9 @@ class StepLauncher(SlurmLauncher):
                 " nothing was started"
             )
         for place in _by_job(list(places.values())):
-            try:
+            after = "; nothing was started; try again when it answers"
+            with restated("SLURM does not start a step", after=after, caught=SchedulerSilentError):
                 self._pool.try_step(place)
-            except SchedulerSilentError as error:
-                raise UsageError(
-                    f"SLURM does not start a step: {error}; nothing was started; try again when it "
-                    "answers"
-                ) from None
         self._place()
         return {name: self._steps[name].place.job for name in names}
 
@@ -225,7 +220,8 @@ class StepLauncher(SlurmLauncher):
         """End the steps of an earlier primary, whose replicas are replaced."""
         end_sruns(step_prefix(self._manifest))  # A waiting srun would start its step later.
         what = "the run's earlier steps cannot be ended"
-        answered(self._stale_steps.end_earlier, what, RETRY_HINT)
+        with restated(what, after=RETRY_HINT, caught=SchedulerError):
+            self._stale_steps.end_earlier()
 
     def _take(self, job: Job) -> None:
         """Start replicas on the nodes of a granted job."""
