@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from tests.chaos.tormented import Fault, TormentedRun
-from tests.slurm.test_faults import kill_job, kill_step
+from tests.slurm.test_faults import kill_job, kill_step, pid
+from tests.support.processes import ENDED, visible
 
 from aiperf_hpc.deploy.local_cluster import (
     cut_link,
@@ -75,29 +75,16 @@ def _lives_again(run: TormentedRun, victim: str, detail: str = "") -> Fault:
 @_of_replica
 def _kill_replica(run: TormentedRun, _: random.Random, victim: str) -> Fault:
     fault = _lives_again(run, victim)
-    with suppress(ProcessLookupError):
-        os.kill(_pid(run, victim), signal.SIGKILL)
+    with ENDED:
+        os.kill(pid(run.history, victim), signal.SIGKILL)
     return fault
-
-
-def _pid(run: TormentedRun, replica: str) -> int:
-    started = run.history.replicas[replica].started
-    assert started is not None
-    return started.pid
 
 
 def _workers(run: TormentedRun, replica: str) -> set[int]:
     """Return the processes of the search workers of a replica's latest life."""
     words = [b"aiperf_hpc.replica.search.worker", os.fsencode(run.paths.root)]
     words += [replica.encode(), str(run.life(replica)).encode()]
-    found = set()
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with suppress(OSError):  # It ended meanwhile.
-                command = (path / "cmdline").read_bytes().split(b"\0")
-                if all(word in command for word in words):
-                    found.add(int(path.name))
-    return found
+    return {n for n, command, _ in visible() if set(words) <= set(command.split(b"\0"))}
 
 
 @_of_replica
@@ -105,7 +92,7 @@ def _kill_worker(run: TormentedRun, _: random.Random, victim: str) -> Fault | No
     before = _workers(run, victim)
     if not before:
         return None
-    with suppress(ProcessLookupError):
+    with ENDED:
         os.kill(min(before), signal.SIGKILL)
     return Fault("", victim, time.time(), lambda run: bool(_workers(run, victim) - before))
 
@@ -147,7 +134,7 @@ def _kill_slurmd(run: TormentedRun, rng: random.Random, *, steps: bool) -> Fault
         kill_job(run.cluster, run.history, victim)
     elif steps:
         with suppress(OSError):  # It ended meanwhile.
-            kill_step(run.cluster, _pid(run, victim))
+            kill_step(run.cluster, pid(run.history, victim))
 
     def again() -> None:
         start_slurmd(folder, node)
@@ -228,14 +215,14 @@ def _fill_disk(run: TormentedRun, rng: random.Random) -> Fault | None:
 
 @_of_replica
 def _stop_replica(run: TormentedRun, rng: random.Random, victim: str) -> Fault:
-    process = _pid(run, victim)
-    with suppress(ProcessLookupError):
+    process = pid(run.history, victim)
+    with ENDED:
         os.kill(process, signal.SIGSTOP)
     run.busy.add(f"stopped {victim}")
 
     def again() -> None:
         run.busy.discard(f"stopped {victim}")
-        with suppress(ProcessLookupError):
+        with ENDED:
             os.kill(process, signal.SIGCONT)
 
     return _goes_on(victim, f"stopped {_after(run, rng.uniform(2.0, 15.0), again)}")

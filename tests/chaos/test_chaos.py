@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import pytest
 from tests.chaos.session import Session
-from tests.slurm.conftest import ROOT
-
-from aiperf_hpc.deploy.local_cluster import missing_programs
+from tests.slurm.conftest import ROOT, require_slurm
 
 QUICK = ["search worker killed", "replica stopped, continued", "slurmd killed, its steps not"]
 """What a run gets over within seconds."""
 
 
 def test_after_a_few_faults_all_adds_up() -> None:
-    if missing := missing_programs():
-        message = f"no {', '.join(missing)} on this machine; `make slurm` installs them"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+    require_slurm()
     with tempfile.TemporaryDirectory(prefix="aiperf-chaos-") as name:
         with Session(Path(name), seed=1, hours=1.0, kinds=QUICK) as session:
             session.torment(3)

@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.slurm.conftest import Cluster
 from tests.support.command import AIPERF
+from tests.support.processes import ENDED, visible
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation, RunPaths
@@ -242,17 +242,12 @@ class TormentedRun:
 
     def leftovers(self) -> dict[int, str]:
         """Return the run's processes that are there, and their command lines."""
-        found = {}
         root = os.fsencode(self.paths.root)
-        for path in Path("/proc").iterdir():
-            if path.name.isdigit() and int(path.name) != os.getpid():
-                try:
-                    command = (path / "cmdline").read_bytes()
-                except OSError:
-                    continue  # It ended meanwhile.
-                if root in command:
-                    found[int(path.name)] = command.replace(bytes(1), b" ").decode().strip()
-        return found
+        return {
+            number: command.replace(bytes(1), b" ").decode().strip()
+            for number, command, _ in visible()
+            if root in command
+        }
 
     def abandon(self) -> None:
         """Leave nothing running."""
@@ -263,7 +258,7 @@ class TormentedRun:
 
     def kill_leftovers(self) -> None:
         for pid in self.leftovers():
-            with suppress(ProcessLookupError):
+            with ENDED:
                 os.kill(pid, signal.SIGKILL)
 
 

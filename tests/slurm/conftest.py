@@ -11,10 +11,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from tests.support.cache import unavailable
 from tests.support.command import AIPERF, Done, aiperf, aiperf_process
 from tests.support.waiting import PATIENCE_SECONDS, until, until_recorded
 
@@ -22,6 +24,7 @@ from aiperf_hpc.deploy.local_cluster import missing_programs, stop
 from aiperf_hpc.primary.launchers.slurm.client import RATE_LIMIT
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import JobState
 from aiperf_hpc.trial import JobPhase
 
 ROOT = Path(__file__).parents[2]
@@ -39,13 +42,14 @@ exec {program} "$@"
 class Cluster:
     """The cluster, and what was asked of it by its clients."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
         self.log = folder / "calls.log"
         self.environment = {
             **os.environ,
             "SLURM_CONF": str(folder / "slurm.conf"),
             "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+            **environment,
         }
 
     def control(self, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -69,6 +73,10 @@ class Cluster:
         lines = (line.partition(" ") for line in self.log.read_text("utf-8").splitlines())
         return [(float(at), command) for at, _, command in lines]
 
+    def programs(self) -> list[str]:
+        """Return the name of the client of each call."""
+        return [command.split()[0] for _, command in self.calls()]
+
     def questions(self) -> list[tuple[float, str]]:
         """Return the calls that ask the controller something; srun is the work itself."""
         return [(at, command) for at, command in self.calls() if not command.startswith("srun")]
@@ -76,6 +84,12 @@ class Cluster:
     def run(self, *command: object) -> subprocess.CompletedProcess[str]:
         """Run a command that finds this cluster, uncounted."""
         return _carried_out(command, {**self.environment, "PATH": os.environ["PATH"]})
+
+    def cancel(self, *jobs: str) -> None:
+        """Cancel jobs, and wait until their nodes are free."""
+        self.run("scancel", *jobs)
+        listed = ("squeue", "-h", "-j", ",".join(jobs))
+        until(lambda: not self.run(*listed).stdout, lambda: self.run("squeue").stdout, pause=0.2)
 
     def aiperf(self, *arguments: object) -> Done:
         """Carry out a command in this process, as one that finds this cluster.
@@ -149,6 +163,14 @@ class SlurmRun:
         stopped = self.cluster.aiperf("stop", self.paths.root)
         assert stopped.returncode == 0, stopped.stderr
 
+    def finish(self) -> str:
+        """Wait for the primary to succeed, and verify the score; return its errors."""
+        out, err = self.end()
+        assert self.process.returncode == 0, out + err
+        assert any(line.startswith("Score ") for line in out.splitlines())
+        self.verify()
+        return err
+
     def verify(self) -> None:
         """Require that the run's records prove its score."""
         verified = self.cluster.aiperf("verify", self.paths.root)
@@ -176,12 +198,7 @@ class SlurmRun:
             pipe.close()
         self.history.refresh()
         if "r0" in self.history.replicas and self.history.replicas["r0"].job:
-            self.cluster.run("scancel", self.job)
-            until(
-                lambda: not self.cluster.run("squeue", "-h", "-j", self.job).stdout.strip(),
-                lambda: "the cluster does not become free",
-                pause=0.2,
-            )
+            self.cluster.cancel(self.job)
 
 
 Start = Callable[..., SlurmRun]
@@ -191,19 +208,17 @@ Start = Callable[..., SlurmRun]
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Three nodes. Where SLURM is missing tests are skipped; in CI they fail."""
-    _require_slurm()
     yield from _cluster("--nodes", 3)
 
 
-def _require_slurm() -> None:
+def require_slurm() -> None:
+    """Skip the test, or in CI fail, if SLURM is not installed."""
     if missing := missing_programs():
-        message = f"no {', '.join(missing)} on this machine; `make slurm` installs them"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        unavailable(f"no {', '.join(missing)} on this machine; `make slurm` installs them")
 
 
 def _cluster(*arguments: object) -> Iterator[Cluster]:
+    require_slurm()
     # Not in pytest's own folder: the name of a socket may have 107 characters only.
     folder = Path(tempfile.mkdtemp(prefix="aiperf-slurm-"))
     made = Cluster(folder)
@@ -221,7 +236,7 @@ def _cluster(*arguments: object) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def hosts() -> Iterator[Cluster]:
     """Two nodes that are hosts of their own: networks, host names, mounts. Needs root."""
-    _require_slurm()
+    require_slurm()
     if os.getuid() != 0:
         pytest.skip("separate hosts need root")
     yield from _cluster("--nodes", 2, "--separate-hosts")
@@ -230,8 +245,19 @@ def hosts() -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def accelerated() -> Iterator[Cluster]:
     """Two nodes with four accelerators each, on which nothing computes."""
-    _require_slurm()
     yield from _cluster("--nodes", 2, "--gpus", 4)
+
+
+@contextmanager
+def allocated(cluster: Cluster, *asked: str) -> Iterator[Cluster]:
+    """Give the cluster as it is seen from within an allocation."""
+    granted = cluster.run("salloc", "--no-shell", "--no-kill", "--job-name=held", *asked)
+    assert granted.returncode == 0, granted.stderr
+    job = min(cluster.run("squeue", "-h", "--name=held", "--format=%A").stdout.split(), key=int)
+    try:
+        yield Cluster(cluster.folder, SLURM_JOB_ID=job)
+    finally:
+        cluster.cancel(job)
 
 
 @pytest.fixture
@@ -258,6 +284,18 @@ def phase(history: RunHistory, replica: str) -> JobPhase | None:
     """Return the phase of a replica's job."""
     state = history.replicas[replica].job_state
     return state.phase if state else None
+
+
+def all_run(history: RunHistory) -> bool:
+    """Return whether the jobs of all replicas run."""
+    return all(phase(history, name) is JobPhase.RUNNING for name in history.replicas)
+
+
+def job_state(history: RunHistory, replica: str) -> JobState:
+    """Return the state of a replica's job, which is known."""
+    state = history.replicas[replica].job_state
+    assert state is not None
+    return state
 
 
 def gaps(times: list[float]) -> list[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.slurm.conftest import FAST, Cluster, Start
+from tests.slurm.conftest import FAST, Cluster, Start, allocated
 
 START = ["start", "--nodes", 2, "--hours", 0.1, "--config", FAST, "--yes"]
 SEEN = ["--set", "engine.simulation.accelerators=4"]
@@ -22,8 +22,7 @@ def test_every_accelerator_has_a_rank(accelerated: Cluster, slurm_run: Start) ->
     )  # fmt: skip
     run.wait_until(lambda h: [len(r.described) for r in h.replicas.values()] == [4, 4])
     run.stop()
-    out, err = run.end()
-    assert run.process.returncode == 0, out + err
+    run.finish()
     told = [
         description.process
         for replica in run.history.replicas.values()
@@ -44,8 +43,7 @@ def test_replicas_share_nodes(accelerated: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 3, "--hours", 1, *SEEN, *settings, config=FAST, on=accelerated)
     run.wait_until(lambda h: [len(r.described) for r in h.replicas.values()] == [1, 1, 1])
     run.stop()
-    out, err = run.end()
-    assert run.process.returncode == 0, out + err
+    run.finish()
     bound = {
         (process.environment["SLURM_JOB_NODELIST"], process.accelerator)
         for replica in run.history.replicas.values()
@@ -66,13 +64,8 @@ def test_an_unseen_accelerator_ends_the_run(accelerated: Cluster, slurm_run: Sta
 
 
 def test_steps_of_an_allocation_have_its_accelerators(accelerated: Cluster, tmp_path: Path) -> None:
-    held = ("--no-shell", "--nodes=2", "--gres=gpu:2", "--time=200", "--job-name=held")
-    assert accelerated.run("salloc", *held).returncode == 0
-    job = accelerated.run("squeue", "-h", "--name=held", "--format=%A").stdout.strip()
-    inside = Cluster(accelerated.folder)
-    inside.environment["SLURM_JOB_ID"] = job
-    done = inside.aiperf(*START, *SEEN, "--dry-run", "--run-dir", tmp_path / "run")
-    accelerated.run("scancel", job)
+    with allocated(accelerated, "--nodes=2", "--gres=gpu:2", "--time=200") as inside:
+        done = inside.aiperf(*START, *SEEN, "--dry-run", "--run-dir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     steps = done.stdout.splitlines()
     assert len(steps) == 2

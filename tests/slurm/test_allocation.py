@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.slurm.conftest import FAST, Cluster, Start, phase
+from tests.slurm.conftest import FAST, Cluster, Start, job_state, phase
 from tests.slurm.test_cluster import START, training
 from tests.support.lives import launched_again
 from tests.support.waiting import until
@@ -19,13 +19,10 @@ OWN = ["--launcher", "allocation"]
 
 def test_a_run_in_a_job_of_its_own(cluster: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 3, "--hours", HOURS, *OWN, config=FAST)
-    out, err = run.end()
-    assert (run.process.returncode, err) == (0, "")
-    assert any(line.startswith("Score ") for line in out.splitlines())
+    assert run.finish() == ""
     assert {phase(run.history, r) for r in run.history.replicas} == {JobPhase.DONE}
     assert {r.granted_utc for r in run.history.replicas.values()} != {None}
-    run.verify()
-    names = [command.split()[0] for _, command in cluster.calls() if "hostnames" not in command]
+    names = cluster.programs()
     assert names.count("salloc") == 1
     assert names.count("squeue") <= 2
     assert names.count("srun") == 4  # One tries the nodes.
@@ -42,9 +39,8 @@ def test_a_dead_nodes_replica_returns_with_it(cluster: Cluster, slurm_run: Start
     rare = ["--set", "journal.heartbeat_interval_seconds=5"]
     run = slurm_run("--nodes", 3, "--hours", 0.2, *OWN, *rare, config=FAST)
     run.wait_until(training)
-    node = run.history.replicas["r0"].job_state
-    assert node is not None
-    assert node.node == "n1"  # The first of the allocation: nothing of the job depends on it.
+    # The first of the allocation: nothing of the job depends on it.
+    assert job_state(run.history, "r0").node == "n1"
     os.kill(pid_of(cluster.folder, "n1"), signal.SIGKILL)
     try:
         run.wait_until(lambda h: phase(h, "r0") is JobPhase.REQUEUED)
@@ -59,8 +55,7 @@ def test_a_dead_nodes_replica_returns_with_it(cluster: Cluster, slurm_run: Start
     run.kill_primary()
     run.resume()  # Both jobs are there, and are used again.
     run.wait_until(launched_again)
-    assert cluster.aiperf("stop", run.paths.root).returncode == 0
-    run.end()
+    run.stop()
+    run.finish()
     assert {r.ended for r in run.history.replicas.values()} == {"stopped by `aiperf stop`"}
-    run.verify()
     assert cluster.run("squeue", "-h").stdout == ""

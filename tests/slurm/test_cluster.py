@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.slurm.conftest import FAST, TINY, Cluster, SlurmRun, Start, gaps, phase
+from tests.slurm.conftest import FAST, TINY, Cluster, SlurmRun, Start, all_run, gaps, phase
+from tests.support.processes import visible
 from tests.support.waiting import until
 
 from aiperf_hpc.run.history import RunHistory
@@ -45,16 +45,13 @@ def limited(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def test_a_run_on_three_nodes_has_a_score(cluster: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 3, "--hours", HOURS, "--launcher", "slurm", config=FAST)
     run.wait_until(training)
-    run.wait_until(lambda h: all(phase(h, r) is JobPhase.RUNNING for r in h.replicas))
+    run.wait_until(all_run)
     status = json.loads(cluster.aiperf("status", run.paths.root, "--json").stdout)
     assert {r["node"] for r in status["replicas"]} == {"n1", "n2", "n3"}
     assert {r["job"] for r in status["replicas"]} == {f"{run.job}_{n}" for n in range(3)}
     lines = cluster.aiperf("status", run.paths.root).stdout.splitlines()
     assert sum(f"job {run.job}_" in line for line in lines) == 3
-    out, err = run.end()
-    assert run.process.returncode == 0, err
-    assert err == ""
-    assert any(line.startswith("Score ") for line in out.splitlines())
+    assert run.finish() == ""
     history = run.history
     assert history.problems == []
     assert {r.ended for r in history.replicas.values()} == {"the run's time is over"}
@@ -62,16 +59,9 @@ def test_a_run_on_three_nodes_has_a_score(cluster: Cluster, slurm_run: Start) ->
     assert history.end_utc is not None
     assert history.start_utc is not None
     assert history.end_utc - history.start_utc >= HOURS * 3600
-    run.verify()
-    _one_submission_and_few_looks(cluster, run)
-
-
-def _one_submission_and_few_looks(cluster: Cluster, run: SlurmRun) -> None:
-    calls = cluster.questions()
-    names = [command.split()[0] for _, command in calls]
-    assert names.count("sbatch") == 1
-    assert names.count("sinfo") == 1
-    assert min(gaps([at for at, _ in calls])) > 4.9
+    names = cluster.programs()
+    assert (names.count("sbatch"), names.count("sinfo")) == (1, 1)
+    assert min(gaps([at for at, _ in cluster.questions()])) > 4.9
     job = cluster.run("squeue", "-h", "-t", "all", "-j", run.job, "-o", "%T").stdout.split()
     assert set(job) <= {"COMPLETED", "COMPLETING"}  # SLURM agrees about how it ended.
 
@@ -105,14 +95,12 @@ def test_scancel_requeue_and_stop(cluster: Cluster, slurm_run: Start) -> None:
 
 def test_before_the_time_limit_replicas_end_in_order(cluster: Cluster, limited: SlurmRun) -> None:
     run = limited
-    _, err = run.end()
-    assert run.process.returncode == 0, err
+    run.finish()
     assert run.history.replicas["r0"].ended == "SIGTERM"
     assert all(trial.state.ended for trial in run.history.trials.values())
     run_ended = run.history.run_ended
     assert run_ended is not None
     assert getattr(run_ended.event, "reason", "") == "SIGTERM"
-    run.verify()
 
 
 @pytest.mark.parametrize(
@@ -158,8 +146,7 @@ def test_a_client_without_a_controller(cluster: Cluster, tmp_path: Path) -> None
     conf = tmp_path / "slurm.conf"
     text = (cluster.folder / "slurm.conf").read_text()
     conf.write_text(text.replace("SlurmctldPort=", "SlurmctldPort=1 #"))
-    away = Cluster(cluster.folder)
-    away.environment["SLURM_CONF"] = str(conf)
+    away = Cluster(cluster.folder, SLURM_CONF=str(conf))
     line = away.refusal(*START, "--nodes", 4096, "--run-dir", tmp_path / "run")
     assert "SLURM does not answer" in line
     assert "Unable to contact slurm controller" in line
@@ -179,21 +166,8 @@ def test_a_cluster_leaves_no_process() -> None:
         time.sleep(1.0)  # For the step, too, to be there.
         assert small.control("start").returncode == 1  # One cluster a folder.
         assert small.control("stop").returncode == 0
-        assert _processes_of(name) == []
-
-
-def _processes_of(folder: str) -> list[str]:
-    found = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit() and int(path.name) != os.getpid():
-            try:
-                environment = (path / "environ").read_bytes()
-                command = (path / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if folder.encode() in environment and command:
-                found.append(command.decode(errors="replace"))
-    return found
+        own = name.encode()
+        assert [c for _, c, environment in visible() if c and own in environment] == []
 
 
 def test_local_cluster_says_what_is_missing(cluster: Cluster) -> None:

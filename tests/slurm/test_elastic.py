@@ -33,7 +33,7 @@ def test_nodes_join_leave_and_return(cluster: Cluster, slurm_run: Start) -> None
             last = f"r{nodes - 1}"
             run.wait_until(lambda h, last=last, since=since: executed_after(h, last, since))  # type: ignore[misc]
     run.stop()
-    run.end()
+    run.finish()
     history = run.history
     assert history.problems == []
     assert history.fenced == 0
@@ -41,6 +41,5 @@ def test_nodes_join_leave_and_return(cluster: Cluster, slurm_run: Start) -> None
     assert len(history.replicas["r1"].starts) == 2
     counts = [step.replicas for step in steps(presences(history, history.last_utc))]
     assert [max(counts), counts[-1]] == [3, 0]
-    run.verify()
     assert min(gaps([at for at, _ in cluster.questions()])) > 4.9
     assert "the run has ended" in cluster.refusal("scale", run.paths.root, "--nodes", 1)

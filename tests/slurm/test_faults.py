@@ -11,9 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.slurm.conftest import FAST, Cluster, SlurmRun, Start, gaps, phase
+from tests.slurm.conftest import (
+    FAST,
+    Cluster,
+    SlurmRun,
+    Start,
+    all_run,
+    gaps,
+    job_state,
+    phase,
+)
 from tests.support.lives import launched_again
-from tests.support.processes import alive
+from tests.support.processes import ENDED, alive, visible
 from tests.support.waiting import until
 
 from aiperf_hpc.deploy.local_cluster import (
@@ -56,8 +65,7 @@ def resumed(history: RunHistory, replica: str, life: Incarnation) -> bool:
 def stop_and_verify(run: SlurmRun) -> RunHistory:
     """Stop a run; require that its records prove its score, and that it ended in order."""
     run.stop()
-    run.end()
-    run.verify()
+    run.finish()
     assert run.history.problems == []
     assert {r.ended for r in run.history.replicas.values()} == {STOPPED}
     return run.history
@@ -88,16 +96,14 @@ def test_killed_processes_are_started_again_and_go_on(slurm_run: Start) -> None:
     os.kill(worker, signal.SIGKILL)
     os.kill(pid(run.history, "r0"), signal.SIGKILL)
     run.wait_until(lambda h: phase(h, "r0") is JobPhase.REQUEUED)
-    state = run.history.replicas["r0"].job_state
-    assert state is not None
-    assert "signal 9" in state.detail
-    assert "queued again, 1 of 3" in state.detail
+    detail = job_state(run.history, "r0").detail
+    assert "signal 9" in detail
+    assert "queued again, 1 of 3" in detail
     run.wait_until(lambda h: resumed(h, "r0", AGAIN))
     run.wait_until(lambda _: len(search_pids(run, "r1")) == 2)
     history = stop_and_verify(run)
     assert (history.replicas["r0"].restarts, history.replicas["r1"].restarts) == (1, 0)
-    names = [command.split()[0] for _, command in run.cluster.questions()]
-    assert names.count("scontrol") == 1
+    assert run.cluster.programs().count("scontrol") == 1
     assert one_call_every_five_seconds(run)
 
 
@@ -114,8 +120,7 @@ def test_a_killed_primary_is_replaced_by_another(slurm_run: Start) -> None:
     assert listed.strip() == ""
     history = stop_and_verify(run)
     assert len(history.run_starts) == 2
-    calls = [command.split()[0] for _, command in run.cluster.questions()]
-    assert calls.count("sbatch") == 2
+    assert run.cluster.programs().count("sbatch") == 2
 
 
 @pytest.mark.parametrize("steps_die", [True, False])
@@ -123,19 +128,18 @@ def test_a_killed_daemon(cluster: Cluster, slurm_run: Start, steps_die: bool) ->
     """Its steps die with it, or go on: then the same replica runs twice."""
     run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
     run.wait_until(all_train)
-    run.wait_until(lambda h: all(phase(h, r) is JobPhase.RUNNING for r in h.replicas))
-    state = run.history.replicas["r0"].job_state
-    assert state is not None
-    assert state.node is not None
+    run.wait_until(all_run)
+    node = job_state(run.history, "r0").node
+    assert node is not None
     old = pid(run.history, "r0")
-    os.kill(pid_of(cluster.folder, state.node), signal.SIGKILL)
+    os.kill(pid_of(cluster.folder, node), signal.SIGKILL)
     if steps_die:
         kill_job(cluster, run.history, "r0")
     try:
         run.wait_until(lambda h: resumed(h, "r0", AGAIN))
         assert alive(old) != steps_die
     finally:
-        start_slurmd(cluster.folder, state.node)
+        start_slurmd(cluster.folder, node)
     if not steps_die:
         # The daemon that came back learns that its job is no longer there, and ends its steps.
         run.wait_until(lambda _: not alive(old))
@@ -171,16 +175,11 @@ def _kill_within(cluster: Cluster, daemon: str, *variables: str) -> None:
     """
     own = f"SLURM_CONF={cluster.environment['SLURM_CONF']}".encode()
     wanted = {variable.encode() for variable in variables}
-    for path in Path("/proc").iterdir():
-        if not path.name.isdigit():
-            continue
-        try:
-            environment = set((path / "environ").read_bytes().split(b"\0"))
-            command = (path / "cmdline").read_bytes().decode(errors="replace")
-        except OSError:
-            continue  # It ended meanwhile.
-        if own in environment and (wanted <= environment or command.startswith(daemon)):
-            os.kill(int(path.name), signal.SIGKILL)
+    for number, command, content in visible():
+        environment = set(content.split(b"\0"))
+        if own in environment and (wanted <= environment or command.startswith(daemon.encode())):
+            with ENDED:
+                os.kill(number, signal.SIGKILL)
 
 
 def _idle(cluster: Cluster, nodes: int) -> None:
@@ -195,7 +194,7 @@ def _idle(cluster: Cluster, nodes: int) -> None:
 def test_a_controller_that_is_away_is_waited_for(cluster: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
     run.wait_until(all_train)
-    run.wait_until(lambda h: all(phase(h, r) is JobPhase.RUNNING for r in h.replicas))
+    run.wait_until(all_run)
     saved = cluster.folder / "state" / "job_state"
     before = saved.stat().st_mtime_ns
     cluster.run("scontrol", "update", f"JobId={run.job}", "Comment=to be saved")

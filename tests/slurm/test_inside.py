@@ -7,9 +7,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.slurm.conftest import FAST, Cluster, Start, phase
+from tests.slurm.conftest import FAST, Cluster, Start, allocated, job_state, phase
 from tests.slurm.test_cluster import START, training
-from tests.support.waiting import until
 
 from aiperf_hpc.deploy.local_cluster import pid_of, start_slurmd
 from aiperf_hpc.trial import JobPhase
@@ -20,30 +19,17 @@ HOURS = 0.004
 @pytest.fixture
 def allocation(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster as it is seen from within an allocation of its three nodes, for ten minutes."""
-    yield from _inside(cluster, "--exclusive", "--nodes=3", "--time=10")
+    with allocated(cluster, "--exclusive", "--nodes=3", "--time=10") as inside:
+        yield inside
 
 
 @pytest.fixture
 def heterogeneous(cluster: Cluster) -> Iterator[Cluster]:
     """The same from within a job of two components, in two partitions."""
     one, two = ["--exclusive", "--nodes=1", "--time=4"], ["--exclusive", "--nodes=2", "--time=4"]
-    yield from _inside(cluster, *one, "--partition=short", ":", *two, "--partition=bench")
-
-
-def _inside(cluster: Cluster, *asked: str) -> Iterator[Cluster]:
-    granted = cluster.run("salloc", "--no-shell", "--no-kill", "--job-name=held", *asked)
-    assert granted.returncode == 0, granted.stderr
-    jobs = cluster.run("squeue", "-h", "--name=held", "--format=%A").stdout.split()
-    job = min(jobs, key=int)
-    inside = Cluster(cluster.folder)
-    inside.environment["SLURM_JOB_ID"] = job
-    yield inside
-    cluster.run("scancel", job)
-    until(
-        lambda: not cluster.run("squeue", "-h", "-j", job).stdout.strip(),
-        lambda: "the allocation does not end",
-        pause=0.2,
-    )
+    parts = (*one, "--partition=short", ":", *two, "--partition=bench")
+    with allocated(cluster, *parts) as inside:
+        yield inside
 
 
 def test_a_run_in_an_allocation(allocation: Cluster, slurm_run: Start) -> None:
@@ -55,35 +41,29 @@ def test_a_run_in_an_allocation(allocation: Cluster, slurm_run: Start) -> None:
     os.kill(pid_of(allocation.folder, "n2"), signal.SIGKILL)
     try:
         run.wait_until(lambda h: phase(h, "r1") is JobPhase.LOST)
-        lost = run.history.replicas["r1"].job_state
-        assert lost is not None
-        assert lost.detail.startswith("n2 left the allocation: Node failure on n2")
+        detail = job_state(run.history, "r1").detail
+        assert detail.startswith("n2 left the allocation: Node failure on n2")
         seen = len(run.history.executions)
         run.wait_until(lambda h: len(h.executions) > seen + 5)
-        assert allocation.aiperf("stop", run.paths.root).returncode == 0
+        run.stop()
         run.end()
     finally:
         start_slurmd(allocation.folder, "n2")
     ended = {name: replica.ended for name, replica in run.history.replicas.items()}
     assert ended["r0"] == ended["r2"] == "stopped by `aiperf stop`"
     run.verify()
-    programs = [command.split()[0] for _, command in allocation.calls()]
-    assert "sbatch" not in programs
-    assert "salloc" not in programs
+    assert not {"sbatch", "salloc"} & set(allocation.programs())
 
 
 def test_a_run_in_a_heterogeneous_job(heterogeneous: Cluster, slurm_run: Start) -> None:
     allocation = heterogeneous
     run = slurm_run("--nodes", 3, "--hours", HOURS, on=allocation, config=FAST)
-    out, err = run.end()
-    assert run.process.returncode == 0, err
     job = allocation.environment["SLURM_JOB_ID"]
-    assert err == f"aiperf: --launcher auto: inside: this is in job {job}, whose nodes it takes\n"
-    assert any(line.startswith("Score ") for line in out.splitlines())
+    choice = f"--launcher auto: inside: this is in job {job}, whose nodes it takes"
+    assert run.finish() == f"aiperf: {choice}\n"
     assert {phase(run.history, r) for r in run.history.replicas} == {JobPhase.DONE}
     components = [replica.job for replica in run.history.replicas.values()]
     assert components == [f"{job}+0", f"{job}+1", f"{job}+1"]
-    run.verify()
     arguments = ["--nodes", 2, "--set", "slurm.gres=gpu:8", "--set", "engine.device=cpu"]
     folder = run.paths.root.with_name("refused")
     line = allocation.refusal(*START, "--launcher", "inside", *arguments, "--run-dir", folder)

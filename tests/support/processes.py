@@ -7,8 +7,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
+
+ENDED = contextlib.suppress(ProcessLookupError)
+"""For signals to processes that may have ended meanwhile."""
 
 
 def alive(pid: int) -> bool:
@@ -17,6 +21,18 @@ def alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def visible() -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield the number, command line and environment of each other process that can be read."""
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit() and int(path.name) != os.getpid():
+            try:
+                command = (path / "cmdline").read_bytes()
+                environment = (path / "environ").read_bytes()
+            except OSError:  # It has ended, or belongs to another user.
+                continue
+            yield int(path.name), command, environment
 
 
 @contextlib.contextmanager
@@ -29,5 +45,5 @@ def in_a_group(*command: object) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
         finally:
-            with contextlib.suppress(ProcessLookupError):
+            with ENDED:
                 os.killpg(process.pid, signal.SIGKILL)
