@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import getpass
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.slurm.conftest import FAST, Cluster, Start
-from tests.support.waiting import until
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import JobPhase
@@ -16,26 +16,28 @@ SECONDS = HOURS * 3600.0
 
 
 @pytest.fixture
-def others(cluster: Cluster) -> Iterator[list[str]]:
-    """Jobs of somebody else, one on each node."""
-    jobs = []
-    try:
-        for node in ("n1", "n2", "n3"):
-            done = cluster.run(
-                "sbatch", "--parsable", "--exclusive", f"--nodelist={node}", "--output=/dev/null",
-                "--wrap=sleep 600",
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            jobs.append(done.stdout.strip())
-        until(lambda: states(cluster, jobs) == ["RUNNING"] * 3, lambda: states(cluster, jobs))
-        yield jobs
-    finally:
-        cluster.cancel(*jobs)
+def free_a_node(cluster: Cluster) -> Iterator[Callable[[], None]]:
+    """Reserve every node, and return the function that frees the next one.
+
+    A job would lose its node on a busy machine, on which a node's daemon answers late.
+    """
+    reserved = ["n1", "n2", "n3"]
+
+    def free() -> None:
+        _control(cluster, "delete", f"reservation={reserved[0]}")
+        reserved.pop(0)
+
+    for node in reserved:
+        name = (f"reservationname={node}", f"nodes={node}", f"users={getpass.getuser()}")
+        _control(cluster, "create", "reservation", *name, "starttime=now", "duration=60")
+    yield free
+    while reserved:
+        free()
 
 
-def states(cluster: Cluster, jobs: list[str]) -> list[str]:
-    asked = ("squeue", "-h", "-t", "all", "-j", ",".join(jobs), "-o", "%T")
-    return cluster.run(*asked).stdout.split()
+def _control(cluster: Cluster, *command: str) -> None:
+    done = cluster.run("scontrol", *command)
+    assert done.returncode == 0, done.stderr
 
 
 def trains(history: RunHistory, replica: str) -> bool:
@@ -43,7 +45,7 @@ def trains(history: RunHistory, replica: str) -> bool:
 
 
 def test_the_clock_starts_with_the_first_node(
-    cluster: Cluster, slurm_run: Start, others: list[str]
+    slurm_run: Start, free_a_node: Callable[[], None]
 ) -> None:
     """Longer than the run is to last, and its primary dies; a second replica comes late."""
     run = slurm_run("--nodes", 2, "--hours", HOURS, "--launcher", "slurm", config=FAST)
@@ -59,9 +61,9 @@ def test_the_clock_starts_with_the_first_node(
     run.kill_primary()
     run.resume()
     run.wait_until(lambda h: len(h.run_starts) == 2 and run.job != first)
-    assert cluster.run("scancel", others[0]).returncode == 0
+    free_a_node()
     run.wait_until(lambda h: trains(h, "r0") or trains(h, "r1"))
-    assert cluster.run("scancel", others[1]).returncode == 0
+    free_a_node()
     run.finish()
     history = run.history
     clock, end = history.clock_started, history.end_utc
@@ -76,9 +78,9 @@ def test_the_clock_starts_with_the_first_node(
 
 
 def test_the_clock_waits_for_all_nodes(
-    cluster: Cluster, slurm_run: Start, others: list[str]
+    cluster: Cluster, slurm_run: Start, free_a_node: Callable[[], None]
 ) -> None:
-    assert cluster.run("scancel", others[0]).returncode == 0
+    free_a_node()
     asked = ("--nodes", 2, "--hours", HOURS, "--launcher", "slurm", "--start-when", "all")
     run = slurm_run(*asked, config=FAST)
     run.wait_until(lambda h: any(r.ready_utc is not None for r in h.replicas.values()))
@@ -87,7 +89,7 @@ def test_the_clock_waits_for_all_nodes(
     assert run.history.start_utc is None
     status = cluster.aiperf("status", run.paths.root).stdout
     assert "queued (1 of 2 replicas are ready)" in status
-    assert cluster.run("scancel", others[1]).returncode == 0
+    free_a_node()
     run.finish()
     history = run.history
     assert history.start_utc is not None

@@ -16,7 +16,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
-from tests.support.run_writer import RunWriter, run_ended
+from tests.support.run_writer import MACHINE, RunWriter, replica_started, run_ended, run_started
 
 from aiperf_hpc import cli
 from aiperf_hpc.cli import control
@@ -29,9 +29,8 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import PrimaryHeartbeat, ReplicaStarted, RunStarted
+from aiperf_hpc.run.records import PrimaryHeartbeat
 from aiperf_hpc.run.storage import no_retry
-from aiperf_hpc.trial import Machine
 from aiperf_hpc.verification.audit import verify
 
 RACERS, ROUNDS = 8, 25
@@ -174,9 +173,7 @@ def test_another_name_of_the_run_directory_is_the_same_run(tmp_path: Path) -> No
 def started_by(folder: Path, host: str, pid: int, ago: float) -> None:
     """Write what a primary recorded from before there were claims."""
     with JournalWriter(RunPaths(folder).primary_journal, clock=Clock(time.time() - ago)) as journal:
-        journal.append(
-            RunStarted(run_id="r", nodes=1, hours=1.0, launcher="local", host=host, pid=pid)
-        )
+        journal.append(run_started().model_copy(update={"host": host, "pid": pid}))
 
 
 def test_a_run_from_before_there_were_claims(tmp_path: Path) -> None:
@@ -259,6 +256,15 @@ def test_records_before_a_claim_are_known(tmp_path: Path, monkeypatch: pytest.Mo
     assert history.run_ended is not None
 
 
+def failing(number: int) -> Callable[..., None]:
+    """Return a system call that fails with this error."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
 def test_a_link_reported_as_failed_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a soft mount while its server starts again; then the name cannot be removed either."""
     link = os.link
@@ -267,13 +273,10 @@ def test_a_link_reported_as_failed_is_ours(tmp_path: Path, monkeypatch: pytest.M
         link(source, target)
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def denied(path: Path) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     with take(history_of(tmp_path), 0.0, "start") as claim:  # Any silence is too long.
         with monkeypatch.context() as patch:
             patch.setattr(os, "link", made_and_denied)
-            patch.setattr(Path, "unlink", denied)
+            patch.setattr(Path, "unlink", failing(errno.EIO))
             with pytest.raises(OSError, match="Input/output"):
                 claim.confirm()
         claim.confirm()
@@ -299,11 +302,7 @@ def test_a_claim_not_yet_visible_is_awaited(
     path = RunPaths(tmp_path).claims / "0001.json"
     monkeypatch.setattr(claims, "_newest", lambda folder: 0)
     hidden = path.rename(tmp_path / "hidden")
-
-    def refused(source: Path, target: Path) -> None:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-
-    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(os, "link", failing(errno.EEXIST))
     monkeypatch.setattr(time, "sleep", lambda seconds: hidden.rename(path))
     with pytest.raises(ClaimedError, match=f"process {os.getpid()} on elsewhere"):
         take(history_of(tmp_path), BEAT, "resume")
@@ -314,11 +313,7 @@ def test_damaged_claims_and_missing_links(tmp_path: Path, monkeypatch: pytest.Mo
     (RunPaths(tmp_path).claims / "0001.json").write_text("{")
     with pytest.raises(RunDirectoryError, match=r"0001\.json is damaged: .*remove it if nobody"):
         take(history_of(tmp_path), BEAT, "resume")
-
-    def none(source: Path, target: Path) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "link", none)
+    monkeypatch.setattr(os, "link", failing(errno.EPERM))
     with pytest.raises(RunDirectoryError, match=r"has no hard links .* with --run-dir"):
         take(history_of(tmp_path / "new"), BEAT, "start")
 
@@ -382,21 +377,16 @@ def test_replicas_are_found_by_any_name_of_the_run(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "input()", str(tmp_path / "run1")]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as replica:
         writer = RunWriter(tmp_path / "run1")
-        machine = Machine(
-            host=socket.gethostname(), cpu="c", cores=(0,), memory_bytes=1, accelerators=(),
-            versions={},
-        )  # fmt: skip
-        started = ReplicaStarted(replica="r0", pid=replica.pid, engine="e", machine=machine)
+        machine = MACHINE.model_copy(update={"host": socket.gethostname()})
+        here = {"pid": replica.pid, "machine": machine}
+        started = replica_started().model_copy(update=here)
         writer.primary(0, run_ended())
         for name in ("run", "run1"):
             RunWriter(tmp_path / name).replica(1, started)
-        ended = {name: all_have_ended(refreshed(tmp_path / name)) for name in ("link", "run")}
+        ended = {
+            name: all_have_ended(RunHistory.read(RunPaths(tmp_path / name)))
+            for name in ("link", "run")
+        }
         replica.kill()
     assert ended == {"link": False, "run": True}
-    assert all_have_ended(refreshed(tmp_path / "link"))
-
-
-def refreshed(folder: Path) -> RunHistory:
-    history = history_of(folder)
-    history.refresh()
-    return history
+    assert all_have_ended(RunHistory.read(RunPaths(tmp_path / "link")))

@@ -16,7 +16,7 @@ from tests.support.host_clocks import clocks
 from tests.support.nodes import node, rank
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
-from tests.support.run_writer import trial_started
+from tests.support.run_writer import replica_started, run_started, trial_started
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError
@@ -34,7 +34,7 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.search_digest import Digest, DigestWriter
 from aiperf_hpc.system.description import RankDescription
-from aiperf_hpc.trial import JobPhase, Machine
+from aiperf_hpc.trial import JobPhase
 
 RUNNING = ReplicaState(JobPhase.RUNNING, "n1")
 LOST = ReplicaState(JobPhase.LOST, "n1", "NODE_FAIL")
@@ -53,13 +53,10 @@ class Told(Launcher):
     def __init__(self, *states: dict[str, ReplicaState]) -> None:
         self.left = list(states)
         self.calls: list[str] = []
-        self.refuses = False
         self.when_stopped: dict[str, ReplicaState] | None = None
         """The states once it was asked to stop, if they change then."""
 
     def start(self) -> dict[str, str]:
-        if self.refuses:
-            raise UsageError("SLURM refused the job: no")
         return {name: f"17_{name[1:]}" for name in self.left[0]}
 
     def states(self) -> dict[str, ReplicaState]:
@@ -122,13 +119,9 @@ def phases(events: list[AnyEvent], replica: str = "r0") -> list[JobPhase]:
 
 def replica_says(folder: Path, reason: str, replica: str = "r0", *, later: float = 0.0) -> None:
     """Write a replica's journal: it came, and it ended, seconds later than now."""
-    machine = Machine(host="n1", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
     clock = Clock(SYSTEM.utc() + later)
     with JournalWriter(RunPaths(folder).replica_journal(replica), clock=clock) as journal:
-        journal.append(
-            records.ReplicaStarted(replica=replica, pid=1, engine="fake", machine=machine)
-        )
-        journal.append(records.ReplicaEnded(reason=reason))
+        journal.append_all([replica_started(replica), records.ReplicaEnded(reason=reason)])
 
 
 def test_changes_are_recorded_once(tmp_path: Path) -> None:
@@ -141,22 +134,17 @@ def test_changes_are_recorded_once(tmp_path: Path) -> None:
     assert [e.type for e in events[:2]] == ["run_started", "replica_launched"]
 
 
-def test_the_primarys_node_is_recorded_before_anything_is_launched(tmp_path: Path) -> None:
-    own = rank("login", node())
-    _, events = run(tmp_path, Told({"r0": DONE}), description=own)
-    assert [e.type for e in events[:3]] == ["run_started", "system_described", "replica_launched"]
-    assert events[1] == records.SystemDescribed(rank=None, description=own)
-
-
-def test_clocks_are_read_behind_the_start_and_before_the_end(tmp_path: Path) -> None:
-    told = [clocks(1e9 + hour, hour).clocks for hour in range(2)]
+def test_the_primarys_node_and_clocks_are_recorded_before_the_launch(tmp_path: Path) -> None:
+    """The clocks are read again before the end."""
+    own, told = rank("login", node()), [clocks(1e9 + hour, hour) for hour in range(2)]
     left = iter(told)
-    _, events = run(tmp_path, Told({"r0": DONE}), read_clocks=lambda folder: next(left))
-    read = [event.clocks for event in events if isinstance(event, records.ClocksRead)]
-    assert read == told
-    types = [event.type for event in events]
-    assert types[:2] == ["run_started", "clocks_read"]
-    assert types[-1] == "run_ended"
+    _, events = run(
+        tmp_path, Told({"r0": DONE}), description=own, read_clocks=lambda folder: next(left).clocks
+    )
+    assert events[1:3] == [told[0], records.SystemDescribed(rank=None, description=own)]
+    assert [event.type for event in events[:4:3]] == ["run_started", "replica_launched"]
+    assert events[-2] == told[1]
+    assert events[-1].type == "run_ended"
 
 
 def test_the_reason_is_that_of_the_replicas(tmp_path: Path) -> None:
@@ -265,9 +253,7 @@ def test_the_clock_of_a_run_stands_while_it_is_in_the_queue(tmp_path: Path) -> N
 def test_a_run_that_is_resumed_in_the_queue_has_one_clock(tmp_path: Path) -> None:
     """Its first primary died before it knew that a replica was at work; another goes on."""
     now = SYSTEM.utc()
-    begun = records.RunStarted(
-        run_id="run", nodes=1, hours=HOUR, launcher="slurm", host="h", pid=1, clock_starts="first"
-    )
+    begun = run_started().model_copy(update={"clock_starts": "first"})
     with JournalWriter(RunPaths(tmp_path).primary_journal, clock=Clock(now - 600.0)) as journal:
         journal.append(begun)
     replica_says(tmp_path, "SIGTERM", later=-60.0)
@@ -293,9 +279,8 @@ def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
 
 def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:
     told = Told({"r0": RUNNING})
-
-    write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
     told.when_stopped = {"r0": DONE}
+    write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
     reason, events = run(tmp_path, told)
     assert reason == "asked by a test"
     assert told.calls == ["stop"]
@@ -350,14 +335,14 @@ def test_nohup_keeps_a_run_from_ending_with_its_terminal(tmp_path: Path) -> None
     assert told.calls == []
 
 
+def fault() -> None:
+    raise ZeroDivisionError("a fault")
+
+
 def test_an_unexpected_failure_leaves_a_record_and_no_replica(tmp_path: Path) -> None:
     told = Told({"r0": RUNNING})
-
-    def watch() -> None:
-        raise ZeroDivisionError("a fault")
-
     with pytest.raises(ZeroDivisionError):
-        run(tmp_path, told, watch=watch)
+        run(tmp_path, told, watch=fault)
     assert told.calls == ["stop", "kill"]
     assert recorded(RunPaths(tmp_path))[-1] == records.PrimaryFailed(
         reason="unexpected ZeroDivisionError: a fault"
@@ -383,12 +368,9 @@ def test_a_failed_primary_waits_for_the_scheduler_to_kill(tmp_path: Path) -> Non
                 self.left = [{"r0": DONE}] if self.looks > 3 else self.left
             return super().states()
 
-    def watch() -> None:
-        raise ZeroDivisionError("a fault")
-
     slow = Slow({"r0": RUNNING})
     with pytest.raises(ZeroDivisionError):
-        run(tmp_path, slow, watch=watch)
+        run(tmp_path, slow, watch=fault)
     assert slow.looks == 4
 
 
@@ -404,44 +386,36 @@ def test_a_launcher_that_fails_unforeseen_leaves_no_replica(tmp_path: Path) -> N
     assert recorded(RunPaths(tmp_path))[-1].type == "primary_failed"
 
 
-def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING})
-    told.refuses = True
+class Refusing(Told):
+    """A scheduler that refuses the job, while the service reads the controller's records."""
+
+    def __init__(self, history: RunHistory) -> None:
+        super().__init__({"r0": RUNNING})
+        self.history = history
+
+    def start(self) -> dict[str, str]:
+        self.history.refresh()
+        raise UsageError("SLURM refused the job: no")
+
+
+def refused(folder: Path) -> list[AnyEvent]:
+    history = RunHistory(RunPaths(folder))
     with pytest.raises(UsageError, match="SLURM refused the job: no"):
-        run(tmp_path, told)
-    events = recorded(RunPaths(tmp_path))
+        run(folder, Refusing(history), history=history)
+    return recorded(history.paths)
+
+
+def test_a_run_that_did_not_start_says_so_in_its_records(tmp_path: Path) -> None:
+    events = refused(tmp_path)
     assert [e.type for e in events] == ["run_started", "run_ended"]
     assert events[-1] == records.RunEnded(reason="not started: SLURM refused the job: no")
 
 
-def test_a_run_that_did_not_start_says_so_although_someone_read_that_it_had(tmp_path: Path) -> None:
-    """Whoever asks the service for its status reads the records that the controller reads."""
-    history = RunHistory(RunPaths(tmp_path))
-
-    class Asked(Told):
-        def start(self) -> dict[str, str]:
-            history.refresh()
-            return super().start()
-
-    asked = Asked({"r0": RUNNING})
-    asked.refuses = True
-    with pytest.raises(UsageError, match="SLURM refused the job: no"):
-        run(tmp_path, asked, history=history)
-    assert [e.type for e in recorded(RunPaths(tmp_path))] == ["run_started", "run_ended"]
-
-
 def test_a_run_that_could_not_be_resumed_has_not_ended(tmp_path: Path) -> None:
-    """SLURM did not answer, say: the next `aiperf resume` goes on with it."""
-    paths = RunPaths(tmp_path)
-    with JournalWriter(paths.primary_journal) as journal:
-        journal.append(
-            records.RunStarted(run_id="run", nodes=1, hours=1.0, launcher="told", host="h", pid=1)
-        )
-    told = Told({"r0": RUNNING})
-    told.refuses = True
-    with pytest.raises(UsageError, match="SLURM refused the job: no"):
-        run(tmp_path, told)
-    assert [e.type for e in recorded(paths)] == ["run_started", "run_started"]
+    """SLURM did not answer, say: the next `aiperf resume` resumes it."""
+    with JournalWriter(RunPaths(tmp_path).primary_journal) as journal:
+        journal.append(run_started())
+    assert [e.type for e in refused(tmp_path)] == ["run_started", "run_started"]
 
 
 UNFIT = ReplicaState(JobPhase.FAILED, "n2", "its node does not see it", refused=True)
@@ -470,7 +444,7 @@ def test_nodes_are_checked_and_that_is_recorded(tmp_path: Path) -> None:
 
     _, events = run(tmp_path, told, watch=watch)
     (checked,) = [e for e in events if isinstance(e, records.NodeChecked)]
-    assert (checked.replica, checked.host) == ("r0", "n1")
+    assert (checked.replica, checked.host) == ("r0", "n")
     (started,) = [e for e in events if isinstance(e, records.RunStarted)]
     assert started.clock is not None
     assert abs(started.clock.ahead_seconds) < 1.0
