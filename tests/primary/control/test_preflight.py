@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import START, Clock
+from tests.support.run_writer import MACHINE, replica_started, run_started
 
 from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.results.views.replica_status import clock_problems
@@ -13,8 +14,7 @@ from aiperf_hpc.run.clocks import ClockReading
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths
-from aiperf_hpc.run.records import NodeChecked, ReplicaStarted, RunStarted
-from aiperf_hpc.trial import Machine
+from aiperf_hpc.run.records import NodeChecked
 
 
 class Nodes:
@@ -24,12 +24,7 @@ class Nodes:
         self.paths = RunPaths(folder)
         clock = Clock(START + (primary_ahead or 0.0))
         with JournalWriter(self.paths.primary_journal, clock=clock) as journal:
-            journal.append(
-                RunStarted(
-                    run_id="run", nodes=2, hours=1.0, launcher="slurm", host="login", pid=1,
-                    clock=reading(primary_ahead),
-                )
-            )  # fmt: skip
+            journal.append(run_started().model_copy(update={"clock": reading(primary_ahead)}))
         self.history = RunHistory(self.paths)
         clock.advance(20.0)
         self.preflight = Preflight(self.history, clock)
@@ -39,18 +34,13 @@ class Nodes:
         life: Incarnation = FIRST,
     ) -> None:  # fmt: skip
         """Let a replica start 10 s after the run, by its own clock."""
-        machine = Machine(
-            host=f"node-{replica}", cpu="c", cores=(0,), memory_bytes=1, accelerators=(),
-            versions={"tensorflow": version},
-        )  # fmt: skip
+        machine = MACHINE.model_copy(
+            update={"host": f"node-{replica}", "versions": {"tensorflow": version}}
+        )
+        known = {"machine": machine, "clock": reading(ahead) if stamped else None}
         own = self.paths.replica_journal(replica, life)
         with JournalWriter(own, clock=Clock(START + 10.0 + life.restart + ahead)) as journal:
-            journal.append(
-                ReplicaStarted(
-                    replica=replica, pid=1, engine="tensorflow", machine=machine,
-                    clock=reading(ahead) if stamped else None,
-                )
-            )  # fmt: skip
+            journal.append(replica_started(replica).model_copy(update=known))
 
     def look(self, *replicas: str) -> list[NodeChecked]:
         for replica in replicas:

@@ -18,7 +18,7 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.primary.control.run_clock import RunClock, start_at_the_end
 from aiperf_hpc.primary.launchers.base import WaitLimit
-from aiperf_hpc.run.records import ClockStarts, JobState, ReplicaReady, ReplicaStarted
+from aiperf_hpc.run.records import ClockStarted, ClockStarts, JobState, ReplicaReady, ReplicaStarted
 from aiperf_hpc.trial import JobPhase
 
 GRACE = 60.0
@@ -53,6 +53,13 @@ def clock_of(
     return RunClock(run.history(), starts, replicas, clock, grace=GRACE, wait_limit=limit), clock
 
 
+def started(run: RunWriter, now: float = 0.0) -> ClockStarted:
+    """Return the start of the clock, which the records contain."""
+    due = clock_of(run, run.history().clock_starts, now=now)[0].due()
+    assert due is not None
+    return due
+
+
 def test_nothing_starts_it_while_all_wait(tmp_path: Path) -> None:
     run = queued(tmp_path)
     run.primary(5.0, job("r0", None), job("r1", None))
@@ -65,8 +72,7 @@ def test_it_starts_when_the_scheduler_gave_the_first_node(tmp_path: Path) -> Non
     run = queued(tmp_path)
     run.primary(605.0, job("r0", 602.0), job("r1", 601.0))
     run.replica(610.0, came())
-    due = clock_of(run)[0].due()
-    assert due is not None
+    due = started(run)
     assert due.start_utc == due.granted_utc == START + 601.0
     assert (due.replica, due.queue_seconds, due.problem) == ("r1", 600.0, "")
 
@@ -86,24 +92,23 @@ def test_waiting_for_a_silent_side_times_out(tmp_path: Path, by: str) -> None:
         assert due.start_utc == START + 601.0
 
 
-def test_a_scheduler_whose_clock_is_ahead_hides_no_work(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "came_at", "start", "problem"),
+    [
+        (job("r0", 630.0), 610.0, 608.0, "22.0 s ahead of the node's of r0"),
+        (job("r0", -20.0, submitted=-25.0), 6.0, 0.0, "25.0 s behind the primary's"),
+    ],
+)
+def test_a_scheduler_whose_clock_is_wrong(
+    tmp_path: Path, given: JobState, came_at: float, start: float, problem: str
+) -> None:
+    """It hides no work, and nothing before the run is charged."""
     run = queued(tmp_path)
-    run.primary(605.0, job("r0", 630.0))
-    run.replica(610.0, came(alive=2.0))
-    due = clock_of(run)[0].due()
-    assert due is not None
-    assert due.start_utc == START + 608.0
-    assert due.problem.startswith("the scheduler's clock is 22.0 s ahead of the node's of r0")
-
-
-def test_a_scheduler_whose_clock_is_behind_charges_nothing_before_the_run(tmp_path: Path) -> None:
-    run = queued(tmp_path)
-    run.primary(5.0, job("r0", -20.0, submitted=-25.0))
-    run.replica(6.0, came(alive=2.0))
-    due = clock_of(run)[0].due()
-    assert due is not None
-    assert due.start_utc == START
-    assert due.problem.startswith("the scheduler's clock is 25.0 s behind the primary's")
+    run.primary(5.0, given)
+    run.replica(came_at, came(alive=2.0))
+    due = started(run)
+    assert due.start_utc == START + start
+    assert due.problem.startswith(f"the scheduler's clock is {problem}")
 
 
 def test_a_later_life_of_the_first_replica_changes_nothing(tmp_path: Path) -> None:
@@ -111,9 +116,7 @@ def test_a_later_life_of_the_first_replica_changes_nothing(tmp_path: Path) -> No
     run.primary(605.0, job("r0", 601.0))
     run.primary(700.0, job("r0", None), job("r0", 690.0))
     run.replica(610.0, came())
-    due = clock_of(run)[0].due()
-    assert due is not None
-    assert due.start_utc == START + 601.0
+    assert started(run).start_utc == START + 601.0
 
 
 def test_where_all_are_waited_for_it_starts_once_the_last_is_ready(tmp_path: Path) -> None:
@@ -126,8 +129,7 @@ def test_where_all_are_waited_for_it_starts_once_the_last_is_ready(tmp_path: Pat
     assert clock.due(last=True) is None
     assert clock.overdue() is None
     run.replica(640.0, ReplicaReady(), name="r1")
-    due = clock_of(run, "all", now=650.0)[0].due()
-    assert due is not None
+    due = started(run, now=650.0)
     assert (due.start_utc, due.granted_utc, due.replica) == (START + 650.0, START + 601.0, "r1")
 
 

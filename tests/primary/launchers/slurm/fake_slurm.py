@@ -115,6 +115,11 @@ def queued(name: str, state: str = "RUNNING", code: int = 0) -> str:
     return f"{name}|{state}|None|n{name[-1]}|{code}|N/A|N/A"
 
 
+SILENCE = Answer(
+    1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+)
+BUSY = "srun: Job 17 step creation still disabled, retrying (Requested nodes are busy)\n"
+"""What srun says while its nodes are not free."""
 ENDED = {signal.SIGTERM: 143, signal.SIGKILL: 137}
 
 
@@ -138,9 +143,12 @@ class Srun:
         self.signals.append(sig)
         self.status = ENDED.get(signal.Signals(sig))
 
-    def end(self, status: int, words: str = "") -> None:
+    def say(self, words: str) -> None:
         with self.log.open("a") as file:
             file.write(words)
+
+    def end(self, status: int, words: str = "") -> None:
+        self.say(words)
         self.status = status
 
 
@@ -190,8 +198,7 @@ class StepCluster(FakeSlurm):
         if command[0] == "salloc":
             self.calls.append((self.now, tuple(command)))
             self.sallocs.append(process)
-            with log.open("a") as file:
-                file.write(self.says)
+            process.say(self.says)
             process.status = self.salloc_status
         else:
             self.sruns.append(process)
@@ -227,6 +234,7 @@ class StepCluster(FakeSlurm):
 
     def granted(self) -> StepLauncher:
         """Return a launcher whose own job of two nodes is granted; a further one will wait."""
+        self.jobs = {"17": ("RUNNING", ["n1", "n2"])}
         launcher = self.grants()
         launcher.states()
         self.says, self.salloc_status = "salloc: Pending job allocation 18\n", None

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.primary.launchers.slurm.fake_slurm import ArrayCluster, manifest, queued
+from tests.primary.launchers.slurm.fake_slurm import SILENCE, ArrayCluster, manifest, queued
 
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
@@ -38,9 +38,6 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.trial import JobPhase
 
-SILENCE = Answer(
-    1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-)
 FORGOT = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.primary.launchers.slurm.fake_slurm import ArrayCluster
+from tests.primary.launchers.slurm.fake_slurm import SILENCE, ArrayCluster
 
 from aiperf_hpc.config import RunConfig, SlurmConfig
 from aiperf_hpc.errors import (
@@ -33,9 +33,6 @@ from aiperf_hpc.primary.launchers.slurm.jobs import (
 from aiperf_hpc.primary.launchers.slurm.resources import check_cluster, offers
 
 INFINITY = float("inf")
-SILENCE = Answer(
-    1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-)
 BENCH = Nodes("bench", True, True, "idle", 3, "gpu:h100:8(S:0-1)", INFINITY)
 
 

@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.primary.launchers.slurm.fake_slurm import StepCluster, manifest, runs_on
+from tests.primary.launchers.slurm.fake_slurm import (
+    BUSY,
+    Srun,
+    StepCluster,
+    manifest,
+    runs_on,
+)
 
 from aiperf_hpc.errors import UNSEEN_RUN_STATUS, SchedulerError, UsageError
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, STOP_SIGNAL, ReplicaState, WaitLimit
@@ -21,7 +27,7 @@ from aiperf_hpc.primary.launchers.slurm.allocation import (
 )
 from aiperf_hpc.primary.launchers.slurm.client import Answer, SlurmClient
 from aiperf_hpc.primary.launchers.slurm.jobs import Job
-from aiperf_hpc.primary.launchers.slurm.step_launcher import KILL_SECONDS
+from aiperf_hpc.primary.launchers.slurm.step_launcher import KILL_SECONDS, StepLauncher
 from aiperf_hpc.primary.launchers.slurm.steps import Attempt, Place, step_command
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
@@ -81,15 +87,18 @@ def test_a_dead_replica_is_restarted_on_its_node(cluster: StepCluster) -> None:
     assert launcher.states()["r0"].phase is JobPhase.RUNNING
 
 
-def test_a_stale_step_is_cancelled(cluster: StepCluster) -> None:
+def blocked(cluster: StepCluster) -> tuple[StepLauncher, Srun]:
+    """Return a launcher, and the srun of r1 that waits for a step which has ended."""
     launcher = cluster.started()
     cluster.sruns[-1].end(137, "srun: error: n2: task 0: Killed\n")
     cluster.looked(launcher)
-    again = cluster.sruns[-1]
-    busy = "srun: Job 17 step creation still disabled, retrying (Requested nodes are busy)\n"
-    with again.log.open("a") as log:
-        log.write(busy)
+    cluster.sruns[-1].say(BUSY)
     cluster.old_steps = "17.0|aiperf-now-r0|n1\n17.1|aiperf-now-r1|n2\n17.TBD|aiperf-now-r1|\n"
+    return launcher, cluster.sruns[-1]
+
+
+def test_a_stale_step_is_cancelled(cluster: StepCluster) -> None:
+    launcher, again = blocked(cluster)
     asked = len(cluster.calls)
     cluster.looked(launcher)
     said = launcher.states()
@@ -98,8 +107,7 @@ def test_a_stale_step_is_cancelled(cluster: StepCluster) -> None:
     assert said["r0"].phase is JobPhase.RUNNING
     cluster.looked(launcher)
     assert cluster.said("scancel") == [("17.1",)]
-    with again.log.open("a") as log:
-        log.write("srun: Step created for job 17\n")
+    again.say("srun: Step created for job 17\n")
     cluster.looked(launcher)
     assert launcher.states()["r1"].phase is JobPhase.RUNNING
     times = [at for at, _ in cluster.calls[asked:]]
@@ -108,15 +116,7 @@ def test_a_stale_step_is_cancelled(cluster: StepCluster) -> None:
 
 def test_where_nothing_ends_such_a_step_the_next_one_starts_beside_it(cluster: StepCluster) -> None:
     cluster.stale = True
-    launcher = cluster.started()
-    cluster.sruns[-1].end(137, "srun: error: n2: task 0: Killed\n")
-    cluster.looked(launcher)
-    waits = cluster.sruns[-1]
-    with waits.log.open("a") as log:
-        log.write(
-            "srun: Job 17 step creation still disabled, retrying (Requested nodes are busy)\n"
-        )
-    cluster.old_steps = "17.0|aiperf-now-r0|n1\n17.1|aiperf-now-r1|n2\n"
+    launcher, waits = blocked(cluster)
     for _ in range(3):  # It is found, cancelled, and still there.
         cluster.looked(launcher)
     assert cluster.said("scancel") == [("17.1",)]
@@ -326,7 +326,6 @@ def test_an_allocation_that_slurm_refuses(cluster: StepCluster, says: str, said:
 
 
 def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: StepCluster) -> None:
-    cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
     launcher = cluster.granted()
     cluster.jobs["17"] = ("RUNNING", ["n1"])
     cluster.sruns[1].end(0, "srun: error: Node failure on n2\n")
@@ -477,7 +476,6 @@ def granted(cluster: StepCluster, job: str, node: str) -> None:
 
 
 def test_nodes_are_added_and_given_back(cluster: StepCluster) -> None:
-    cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
     launcher = cluster.granted()
     assert launcher.add(["r2"]) == {"r2": "aiperf-now"}
     assert cluster.looked(launcher)["r2"].phase is JobPhase.PENDING
@@ -502,7 +500,6 @@ def test_nodes_are_added_and_given_back(cluster: StepCluster) -> None:
 
 
 def test_who_leaves_while_it_waits_gives_back_what_was_asked_for(cluster: StepCluster) -> None:
-    cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
     launcher = cluster.granted()
     launcher.add(["r2"])
     cluster.jobs["18"] = ("PENDING", [])
