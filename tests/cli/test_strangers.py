@@ -17,7 +17,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_run_itself_is_in_order(run: Path) -> None:
-    assert asked(run, commands(run)[:2])["verify"].status == 0
+    assert asked(run, commands(run)[:2])["verify"].returncode == 0
 
 
 @pytest.mark.parametrize("name", [*CHANGES])
@@ -28,4 +28,4 @@ def test_commands_say_in_a_line_what_is_wrong(run: Path, tmp_path: Path, name: s
     CHANGES[name](RunPaths(changed))
     verify, *others = commands(changed)
     found = asked(changed, [verify, others[[*CHANGES].index(name) % len(others)]])
-    assert found["verify"].status in (1, 2), found["verify"].out
+    assert found["verify"].returncode in (1, 2), found["verify"].stdout

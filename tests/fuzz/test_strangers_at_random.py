@@ -28,7 +28,8 @@ from tests.fuzz.mutations import (
     changed_document,
     changed_journal,
 )
-from tests.support.hostile import asked, carried_out, commands
+from tests.support.command import aiperf
+from tests.support.hostile import asked, commands
 from tests.support.hostile_service import OF_ALL, Renewed, addresses_of, answered, client_of
 from tests.support.run_factory import Plan, write_run
 
@@ -125,10 +126,10 @@ def _configuration(draw: Draw, ground: Ground) -> None:
         document = changed(draw, document)
     file = ground.folder / "mine.yaml"
     file.write_bytes(_text_of(draw, document))
-    done = carried_out("config", "show", file, draw(st.sampled_from(["--resolved", "--changed"])))
-    assert done.status in (0, 2), done
-    assert bool(done.err) == bool(done.status), done
-    assert done.err.count("\n") == bool(done.err), done
+    done = aiperf("config", "show", file, draw(st.sampled_from(["--resolved", "--changed"])))
+    assert done.returncode in (0, 2), done
+    assert bool(done.stderr) == bool(done.returncode), done
+    assert done.stderr.count("\n") == bool(done.stderr), done
 
 
 def _graph(draw: Draw, ground: Ground) -> None:

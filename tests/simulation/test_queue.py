@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+from tests.support.rules import failures_by_rule
 from tests.support.simulation import simulated_run
 
 from aiperf_hpc.results.views.run_view import RunView
@@ -13,7 +14,6 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.history.presence import presences
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.simulation.timeline import Queue
-from aiperf_hpc.verification.audit import verify
 
 NODES = 8
 
@@ -28,10 +28,6 @@ def begins(view: RunView) -> list[float]:
     """Return when each replica began, seconds since the run was submitted."""
     submitted = view.history.run_starts[0][0]
     return sorted(min(r.starts.values()) - submitted for r in view.history.replicas.values())
-
-
-def broken(view: RunView) -> dict[str, tuple[str, ...]]:
-    return {f.rule: f.failures for f in verify(RunView(view.paths)) if not f.passed}
 
 
 def test_nodes_are_given_as_they_become_free_or_together() -> None:
@@ -53,7 +49,7 @@ def test_the_clock_starts_with_the_first_node_and_all_begin_together_in_a_gang(
     assert start is not None
     assert start - submitted == pytest.approx(first, abs=2.0)
     assert last - first > 20.0
-    assert broken(one_by_one) == {}
+    assert failures_by_rule(one_by_one.paths) == {}
     gang = run(tmp_path / "gang", Queue(30.0, gang=True))
     assert begins(gang)[0] == pytest.approx(begins(gang)[-1], abs=2.0)
     assert begins(gang)[0] >= last - 2.0
@@ -76,7 +72,7 @@ def test_preempted_nodes_leave_in_order_and_return(taken: RunView) -> None:
         first = taken.paths.replica_journal(replica.id)
         *_, last = JournalReader(first).read()
         assert last.event == records.ReplicaEnded(reason="SIGTERM")
-    assert broken(taken) == {}
+    assert failures_by_rule(taken.paths) == {}
 
 
 def test_what_preempted_lives_did_counts_but_for_what_was_not_yet_recorded(taken: RunView) -> None:

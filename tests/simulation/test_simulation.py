@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.command import aiperf
+from tests.support.command import AIPERF, aiperf, aiperf_process
 from tests.support.processes import in_a_group
+from tests.support.refusals import refused_line
+from tests.support.rules import failures_by_rule
 from tests.support.run_manifest import run_manifest
 from tests.support.simulation import simulated_run
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -132,7 +134,7 @@ def test_writes_take_longer_when_the_file_server_is_slow(view: RunView, tmp_path
     rate = "engine.simulation.syncs_per_second=2"
     slow = simulated_run(tmp_path / "slow", rate, nodes=16, hours=HOURS, rules=1)
     assert slow.final().ops < 0.98 * view.final().ops
-    assert [f.rule for f in verify(slow) if not f.passed] == []
+    assert failures_by_rule(slow.paths) == {}
 
 
 def test_a_stop_request_stops_it(tmp_path: Path) -> None:
@@ -151,41 +153,34 @@ def test_a_real_engine_is_not_simulated(tmp_path: Path) -> None:
         simulate(manifest, RunPaths(tmp_path))
 
 
-def command(*arguments: str, columns: int = 1000) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "aiperf_hpc.cli", *arguments],
-        check=False, capture_output=True, text=True, env={**os.environ, "COLUMNS": str(columns)},
-    )  # fmt: skip
-
-
 def test_the_command_simulates_reports_and_says_that_it_is_invalid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = str(tmp_path / "run")
-    done = command("simulate", folder, "--nodes", "2", "--hours", "0.2", "--set", "seed=3")
+    folder = tmp_path / "run"
+    asked = ("--nodes", 2, "--hours", 0.2, "--set", "seed=3")
+    wide = {**os.environ, "COLUMNS": "1000"}
+    done = aiperf_process("simulate", folder, *asked, environment=wide)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[-1].startswith("Score ")
     (verdict,) = (line for line in lines if line.startswith("Result "))
     assert "  INVALID: simulated engine: nothing was computed; " in verdict
     assert f"`aiperf report {folder}` lists the reasons" in verdict
-    assert json.loads((tmp_path / "run/report/report.json").read_text())["nodes_requested"] == 2
+    assert json.loads((folder / "report/report.json").read_text())["nodes_requested"] == 2
     assert aiperf("verify", folder).returncode == 0
     monkeypatch.chdir(tmp_path)
-    narrow = command("report", "run", columns=80).stdout.splitlines()
-    assert narrow[-1].startswith("Score ")
-    assert len(narrow) < 24
-    assert max(map(len, narrow)) <= 80
+    lines = aiperf("report", "run", environment={"COLUMNS": "80"}).stdout.splitlines()
+    assert lines[-1].startswith("Score ")
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
     said = " ".join(aiperf("status", folder).stdout.split())
     assert "INVALID: simulated engine: nothing was computed" in said
-    history = RunHistory.read(RunPaths(tmp_path / "run"))
-    assert history.last_start.launcher == "simulated"
+    assert RunHistory.read(RunPaths(folder)).last_start.launcher == "simulated"
 
 
 def test_ctrl_c_ends_a_simulation_in_order(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
-    program = (sys.executable, "-m", "aiperf_hpc.cli", "simulate", paths.root)
-    with in_a_group(*program, "--nodes", 16, "--hours", 1000) as process:
+    with in_a_group(*AIPERF, "simulate", paths.root, "--nodes", 16, "--hours", 1000) as process:
         journals = "replicas/*/0.0/journal.jsonl"
         until(lambda: list(paths.root.glob(journals)), pause=0.1, of=process)
         os.killpg(process.pid, signal.SIGINT)  # As a terminal does: to all that belong to it.
@@ -208,10 +203,7 @@ def test_ctrl_c_ends_a_simulation_in_order(tmp_path: Path) -> None:
 def test_what_cannot_be_simulated_is_said_in_one_line(
     tmp_path: Path, arguments: list[str], message: str
 ) -> None:
-    done = command("simulate", str(tmp_path / "run"), *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert message in refused_line("simulate", tmp_path / "run", *arguments)
     assert not (tmp_path / "run").exists()
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from benchmarks import synthetic_run
+from tests.support.command import Done, aiperf
 
-from aiperf_hpc.cli import main
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
@@ -27,22 +25,6 @@ def finished_run(root: Path) -> RunPaths:
     paths = synthetic_run.write_run(root, 1, distinct=1).paths
     write_report(RunView(paths))
     return paths
-
-
-class Outcome(NamedTuple):
-    """What came of a command."""
-
-    status: int
-    out: str
-    err: str
-
-
-def carried_out(*arguments: str | Path) -> Outcome:
-    """Carry out a command of ``aiperf`` here; what it does not foresee, it raises."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        status = main([str(each) for each in arguments])
-    return Outcome(status, out.getvalue(), err.getvalue())
 
 
 Words = tuple[str | Path, ...]
@@ -66,7 +48,7 @@ def commands(run: Path) -> tuple[Words, ...]:
     )
 
 
-def asked(run: Path, several: Sequence[Words]) -> dict[str, Outcome]:
+def asked(run: Path, several: Sequence[Words]) -> dict[str, Done]:
     """Carry out commands on a run; return what came of each, by its name.
 
     Raises:
@@ -75,14 +57,14 @@ def asked(run: Path, several: Sequence[Words]) -> dict[str, Outcome]:
     found = {}
     for words in several:
         name = " ".join(str(word) for word in words if word not in (run, run.parent))
-        outcome = found[name] = carried_out(*words)
-        assert outcome.status in (0, 1, 2), (name, outcome)
-        if outcome.err:
-            assert outcome.err.startswith("aiperf: "), (name, outcome.err[:500])
-            assert outcome.err.endswith("\n"), (name, outcome.err[-500:])
-            assert max(map(len, outcome.err.splitlines())) < 2_000, (name, outcome.err[:500])
-        elif outcome.status:
-            assert outcome.out, name
+        done = found[name] = aiperf(*words)
+        assert done.returncode in (0, 1, 2), (name, done)
+        if done.stderr:
+            assert done.stderr.startswith("aiperf: "), (name, done.stderr[:500])
+            assert done.stderr.endswith("\n"), (name, done.stderr[-500:])
+            assert max(map(len, done.stderr.splitlines())) < 2_000, (name, done.stderr[:500])
+        elif done.returncode:
+            assert done.stdout, name
     return found
 
 

@@ -57,7 +57,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def plain(input_shape: Shape = (4, 4, 3)) -> Graph:
     """Nothing but a convolution: no ReLU, no channels that may widen, no kernel to grow."""
-    return Graph((Node("image", Input(input_shape)), Node("conv", Conv2D(2, 7), ("image",))))
+    return sequential(image=Input(input_shape), conv=Conv2D(2, 7))
 
 
 def residual(input_shape: Shape = (9, 8, 3), width: int = 4, classes: int = 5) -> Graph:

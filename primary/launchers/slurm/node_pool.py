@@ -29,16 +29,12 @@ class NodePool:
         self.groups = groups_of(self.manifest)
         self._tried: dict[str, int] = {}
         """Jobs on whose nodes a step was started, with their node groups."""
-        self._hosts: dict[str, str] = {}
+        self.hosts: dict[str, str] = {}
         """Host name of each node."""
 
     def job_at(self, place: Place) -> Job | None:
         """Return the job of a place, or None if it has ended."""
         return next((job for job in self.jobs if job.id == place.job), None)
-
-    def host(self, node: str) -> str:
-        """Return a node's host name, or an empty string if it is unknown."""
-        return self._hosts.get(node, "")
 
     def group(self, replica: str) -> int:
         """Return the number of a replica's group."""
@@ -74,7 +70,7 @@ class NodePool:
         self._tried[place.job] = place.group
         columns = (line.split() for line in output)
         hosts = {found[0]: found[1] for found in columns if len(found) == 2}
-        self._hosts |= hosts
+        self.hosts |= hosts
         return sorted(hosts, key=lambda node: (len(node), node))
 
     def take(self, job: Job) -> None:
@@ -118,7 +114,3 @@ class NodePool:
         first = {job.group: job.id for job in reversed(self.jobs) if job.group != FOREIGN}
         needed = {place.job for place in used}.union(first.values())
         return [job.id for job in self.jobs if (job.held or job.waits) and job.id not in needed]
-
-    def drop(self, jobs: Collection[str]) -> None:
-        """Remove released jobs."""
-        self.jobs = [job for job in self.jobs if job.id not in jobs]

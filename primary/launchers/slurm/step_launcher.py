@@ -264,7 +264,7 @@ class StepLauncher(SlurmLauncher):
         log = self._paths.replica_log(name)
         begins = log.stat().st_size if log.exists() else 0
         command = step_command(
-            self._manifest, self._paths, attempt, place, self._pool.host(place.nodes[0]),
+            self._manifest, self._paths, attempt, place, self._pool.hosts.get(place.nodes[0], ""),
             overlap=self._stale_steps.overlaps(place),
         )  # fmt: skip
         self._steps[name] = Step(attempt, place, self._spawn(command, log), log, begins)
@@ -341,7 +341,7 @@ class StepLauncher(SlurmLauncher):
         except SchedulerError as error:
             self._silent(error)
         else:
-            self._pool.drop(jobs)
+            self._pool.jobs = [job for job in self._pool.jobs if job.id not in jobs]
 
     def _free(self) -> None:
         """Have nodes freed of stale steps, or start steps beside those."""
