@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.primary.control.told import DONE, PENDING, RUNNING, Told
 from tests.support.clock import Clock
 from tests.support.host_clocks import clocks
 from tests.support.nodes import node, rank
@@ -23,7 +24,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
-from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
+from aiperf_hpc.primary.launchers.base import ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks, FileClock, read_clock
@@ -36,42 +37,11 @@ from aiperf_hpc.run.search_digest import Digest, DigestWriter
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import JobPhase
 
-RUNNING = ReplicaState(JobPhase.RUNNING, "n1")
 LOST = ReplicaState(JobPhase.LOST, "n1", "NODE_FAIL")
-DONE = ReplicaState(JobPhase.DONE, "n1")
 QUICK = Timing(poll=0.01, look=0.01, late=0.1, grace=0.2, kill=0.2, lost=0.3)
 HOUR = 1.0
 MOMENT = 1.0 / 36_000.0
 """Hours: a tenth of a second."""
-
-
-class Told(Launcher):
-    """A launcher that takes seconds to see an end, as a scheduler's does."""
-
-    name = "told"
-
-    def __init__(self, *states: dict[str, ReplicaState]) -> None:
-        self.left = list(states)
-        self.calls: list[str] = []
-        self.when_stopped: dict[str, ReplicaState] | None = None
-        """The states once it was asked to stop, if they change then."""
-
-    def start(self) -> dict[str, str]:
-        return {name: f"17_{name[1:]}" for name in self.left[0]}
-
-    def states(self) -> dict[str, ReplicaState]:
-        if self.when_stopped is not None and "stop" in self.calls:
-            return self.when_stopped
-        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
-
-    def ask_to_stop(self) -> None:
-        self.calls.append("stop")
-
-    def close(self) -> None:
-        self.calls.append("close")
-
-    def kill(self) -> None:
-        self.calls.append("kill")
 
 
 def run(
@@ -266,7 +236,7 @@ def test_a_run_that_is_resumed_in_the_queue_has_one_clock(tmp_path: Path) -> Non
 
 
 def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
-    told = Told({"r0": ReplicaState(JobPhase.PENDING)})
+    told = Told({"r0": PENDING})
     told.wait_limit, told.when_stopped = WaitLimit(), {"r0": DONE}
     write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
     reason, events = run(tmp_path, told)

@@ -1,19 +1,20 @@
-"""Nodes that are asked for while a run lasts, over a launcher that remembers what it is told."""
+"""Nodes that are requested while a run lasts, over a launcher that remembers its calls."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
+from tests.primary.control.told import DONE, RUNNING, Told
 from tests.support.clock import Clock
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
+from tests.support.run_writer import run_ended, run_started
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.elasticity import Scaling, request_nodes
-from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
+from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
@@ -24,53 +25,8 @@ from aiperf_hpc.run.requests import ScaleRequest
 from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.trial import JobPhase
 
-RUNNING, PENDING = ReplicaState(JobPhase.RUNNING, "n1"), ReplicaState(JobPhase.PENDING)
-DONE = ReplicaState(JobPhase.DONE, "n1")
 LATER = 3000.0
 """Seconds until the run ends: enough for whoever joins."""
-
-
-class Remembering(Launcher):
-    """An elastic launcher whose replicas are in the states that a test gives them."""
-
-    name = "remembering"
-    exact = True
-    wait_limit = WaitLimit()
-
-    def __init__(self, states: dict[str, ReplicaState], most: int = 8) -> None:
-        self.now = states
-        self.most = most
-        self.refusal = ""
-        self.calls: list[tuple[str, tuple[str, ...]]] = []
-
-    def start(self) -> dict[str, str]:
-        raise NotImplementedError
-
-    def states(self) -> dict[str, ReplicaState]:
-        return self.now
-
-    def ask_to_stop(self) -> None:
-        raise NotImplementedError
-
-    def kill(self) -> None:
-        raise NotImplementedError
-
-    def check(self, nodes: int) -> None:
-        if nodes > self.most:
-            raise UsageError(f"--nodes {nodes}: partition 'bench' has {self.most} nodes")
-
-    def add(self, replicas: Sequence[str]) -> dict[str, str]:
-        self.calls.append(("add", tuple(replicas)))
-        if self.refusal:
-            raise UsageError(self.refusal)
-        self.now = self.now | dict.fromkeys(replicas, PENDING)
-        return {name: f"18_{name}" for name in replicas}
-
-    def release(self, replicas: Collection[str]) -> None:
-        self.calls.append(("release", tuple(replicas)))
-
-    def end(self, replicas: Collection[str]) -> None:
-        self.calls.append(("end", tuple(replicas)))
 
 
 class Run:
@@ -83,7 +39,7 @@ class Run:
         )
         self.manifest.save(self.paths)
         self.clock = Clock(1e9)
-        self.launcher = Remembering({"r0": RUNNING, "r1": RUNNING})
+        self.launcher = Told({"r0": RUNNING, "r1": RUNNING})
         self.journal = JournalWriter(self.paths.primary_journal, clock=self.clock)
         self.digest = JournalWriter(self.paths.digest, clock=self.clock)
         self.said: list[str] = []
@@ -145,7 +101,7 @@ def test_of_fewer_nodes_the_highest_replicas_leave_and_are_ended_if_they_do_not(
 def test_one_that_is_asked_for_again_begins_when_it_has_left(run: Run) -> None:
     run.ask(1)
     assert run.ask(2) == [records.NodesRequested(nodes=2, reason="a test")]
-    run.launcher.now = {"r0": RUNNING, "r1": DONE}
+    run.launcher.left = [{"r0": RUNNING, "r1": DONE}]
     assert run.look() == [records.ReplicaLaunched(replica="r1", job="18_r1")]
     assert run.scaling.released == set()
 
@@ -189,7 +145,7 @@ def test_a_node_that_was_preempted_for_good_is_asked_for_again(tmp_path: Path) -
     run.scaling.begin()
     taken = ReplicaState(JobPhase.LOST, "n3", "PREEMPTED")
     died = ReplicaState(JobPhase.LOST, "n2", "NODE_FAIL")  # SLURM queues it again itself.
-    run.launcher.now = {"r0": RUNNING, "r1": died, "r2": taken}
+    run.launcher.left = [{"r0": RUNNING, "r1": died, "r2": taken}]
     assert run.look() == [records.ReplicaLaunched(replica="r2", job="18_r2")]
 
 
@@ -204,10 +160,7 @@ def test_a_run_that_does_not_last_is_not_scaled(run: Run) -> None:
     view = RunView.read(run.paths)
     with pytest.raises(UsageError, match="never started"):
         request_nodes(view, 3, "a test")
-    started = records.RunStarted(
-        run_id="run", nodes=2, hours=1.0, launcher="slurm", host="h", pid=1
-    )
-    run.journal.append_all([started, records.RunEnded(reason="over")])
+    run.journal.append_all([run_started(), run_ended()])
     view.refresh()
     with pytest.raises(UsageError, match="has ended; its nodes are what they were"):
         request_nodes(view, 3, "a test")
