@@ -7,7 +7,6 @@ import platform
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -119,17 +118,12 @@ def require_packages(config: RunConfig, launcher: str) -> None:
         raise UsageError("; ".join(lacking))
 
 
-def require_eligible(
-    manifest: RunManifest,
-    dataset: DatasetInfo | None = None,
-    environment: Mapping[str, str] = os.environ,
-) -> None:
+def require_eligible(manifest: RunManifest, dataset: DatasetInfo | None = None) -> None:
     """Require that a run can become official in the requested division, if any.
 
     Args:
         manifest: manifest of the run.
         dataset: description of the dataset; None before it has been read.
-        environment: environment variables that replicas may inherit.
 
     Raises:
         UsageError: the run cannot become official; the message has one line per reason.
@@ -140,7 +134,7 @@ def require_eligible(
         manifest.config,
         manifest.hours,
         Code(manifest.versions, manifest.release_changes),
-        recorded_variables(environment),
+        recorded_variables(os.environ),  # Replicas may inherit them.
         dataset,
     )
     results = [

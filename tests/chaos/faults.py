@@ -66,10 +66,10 @@ def _goes_on(victim: str, detail: str = "") -> Fault:
     return Fault("", victim, at, lambda run: run.credited_since(at, victim), detail)
 
 
-def _lives_again(run: TormentedRun, victim: str, detail: str = "") -> Fault:
+def _lives_again(run: TormentedRun, victim: str) -> Fault:
     """Return a fault that is over when a later life of its victim is credited."""
     life = run.life(victim)
-    return Fault("", victim, time.time(), lambda run: run.life_credited(victim, life), detail)
+    return Fault("", victim, time.time(), lambda run: run.life_credited(victim, life))
 
 
 @_of_replica

@@ -15,6 +15,7 @@ from .guest import EXPORTS, RESULTS, Client, Server, sh
 
 MAIN = EXPORTS / "main"
 OUTAGE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 def smoke(server: Server) -> dict[str, Any]:
@@ -100,8 +101,7 @@ def lag(_: Server) -> dict[str, Any]:
     hosts = {name: Client("main", text) for name, text in options.items()}
     writer.call("mkdir", "-p", "/media/run/primary", "/media/run/candidates")
     proposing = writer.program("propose", 15)
-    while not (MAIN / "run/replicas/r0/0.0/search-0.jsonl").exists():
-        time.sleep(0.2)
+    _until((MAIN / "run/replicas/r0/0.0/search-0.jsonl").exists)
     taking = {name: host.program("take") for name, host in hosts.items()}
     waiting = {name: host.program("await_stop") for name, host in hosts.items()}
     there = proposing.result()
@@ -209,11 +209,11 @@ def say(what: str) -> None:
     sys.stderr.write(f"{time.strftime('%H:%M:%S')} {what}\n")
 
 
-def _until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"not within {seconds} s")
+            raise RuntimeError(f"not within {PATIENCE_SECONDS} s")
         time.sleep(0.2)
 
 

@@ -42,16 +42,10 @@ AGAIN = Incarnation(0, 1)
 STOPPED = "stopped by `aiperf stop`"
 
 
-def trains(history: RunHistory, replica: str, life: Incarnation = FIRST) -> bool:
-    """A life of a replica has evaluated two epochs, so that there is a checkpoint."""
-    trials = history.trials.values()
-    return any(
-        (t.replica, t.incarnation) == (replica, life) and len(t.evaluations) >= 2 for t in trials
-    )
-
-
 def all_train(history: RunHistory) -> bool:
-    return bool(history.replicas) and all(trains(history, name) for name in history.replicas)
+    """All replicas have evaluated two epochs, so that there are checkpoints."""
+    trials = [t for t in history.trials.values() if len(t.evaluations) >= 2]
+    return history.replicas.keys() == {t.replica for t in trials if t.incarnation == FIRST} != set()
 
 
 def resumed(history: RunHistory, replica: str, life: Incarnation) -> bool:

@@ -11,6 +11,7 @@ from aiperf_hpc.workloads.networks.extreme_weather import extreme_weather
 
 CLASSES = 4
 BOXES = (15, 5)
+SHAPE = (64, 96, 16)
 THIN = {
     "width": 2,
     "blocks": (1, 1, 1, 1),
@@ -23,16 +24,16 @@ THIN = {
 }
 
 
-def detector(shape: Shape = (64, 96, 16), /, **settings: object) -> Graph:
+def detector(shape: Shape = SHAPE, /, **settings: object) -> Graph:
     """Return a thin one: with a pyramid, unless ``variant`` says otherwise."""
     return extreme_weather(
         shape, BOXES, CLASSES, ExtremeWeatherConfig.model_validate(THIN | settings)
     )
 
 
-def maps_with_boxes(samples: int = 2, shape: Shape = (64, 96, 16), seed: int = 0) -> Batch:
+def maps_with_boxes(samples: int = 2) -> Batch:
     """Return noise with one to three boxes a map, in which there is something."""
-    rng = np.random.default_rng(seed)
+    rng, shape = np.random.default_rng(0), SHAPE
     maps = rng.standard_normal((samples, *shape)).astype(np.float32)
     boxes = np.full((samples, *BOXES), -1, np.int32)
     for sample in range(samples):

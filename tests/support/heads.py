@@ -67,10 +67,10 @@ class HeadedRun:
         self.primary.append_all([self.heads(), run_ended()])
 
 
-def headed_run(root: Path, turns: int = 4) -> RunPaths:
+def headed_run(root: Path) -> RunPaths:
     """Write a run that has ended, and return where it is."""
     run = HeadedRun(root)
-    for _ in range(turns):
+    for _ in range(4):
         run.turn()
     run.end()
     return run.paths

@@ -21,11 +21,9 @@ from aiperf_hpc.replica.data.sharded.dataset import (
 )
 
 
-def open_folder(
-    folder: Path | None, *, cores: int = 2, engine: str = "torch", **values: object
-) -> ImageNetDataset:
+def open_folder(folder: Path | None, *, engine: str = "torch", **values: object) -> ImageNetDataset:
     settings = {"name": "imagenet", "path": folder, "image_size": 32, **values}
-    return load(DatasetConfig.model_validate(settings), cores, engine)
+    return load(DatasetConfig.model_validate(settings), 2, engine)
 
 
 def agree(theirs: Iterable[Batch], ours: Iterable[Batch]) -> None:

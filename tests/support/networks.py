@@ -91,7 +91,7 @@ def residual(input_shape: Shape = (9, 8, 3), width: int = 4, classes: int = 5) -
     )
 
 
-def two_stems(input_shape: Shape = (6, 6, 2), width: int = 3, classes: int = 4) -> Graph:
+def two_stems(input_shape: Shape = (6, 6, 2), width: int = 3) -> Graph:
     """Convolutions that read the image side by side, one behind a ReLU; one ReLU read twice."""
     return Graph(
         (
@@ -111,13 +111,13 @@ def two_stems(input_shape: Shape = (6, 6, 2), width: int = 3, classes: int = 4) 
             Node("down_norm", BatchNorm(), ("down_conv",)),
             Node("down_relu", ReLU(), ("down_norm",)),
             Node("pool", GlobalAveragePool2D(), ("down_relu",)),
-            Node("logits", Dense(classes), ("pool",)),
+            Node("logits", Dense(4), ("pool",)),
             Node("probabilities", Softmax(), ("logits",)),
         )
     )
 
 
-def volumes(input_shape: Shape = (7, 6, 9, 2), width: int = 4, classes: int = 4) -> Graph:
+def volumes(input_shape: Shape = (7, 6, 9, 2), width: int = 4) -> Graph:
     """Convolutions of volumes: even and odd kernels, strides, with a bias and without."""
     return Graph(
         (
@@ -136,27 +136,25 @@ def volumes(input_shape: Shape = (7, 6, 9, 2), width: int = 4, classes: int = 4)
             Node("flat", Flatten(), ("sum_pool",)),
             Node("hidden", Dense(7), ("flat",)),
             Node("hidden_relu", LeakyReLU(), ("hidden",)),
-            Node("logits", Dense(classes), ("hidden_relu",)),
+            Node("logits", Dense(4), ("hidden_relu",)),
             Node("probabilities", Softmax(), ("logits",)),
         )
     )
 
 
-def flat_images(input_shape: Shape = (5, 4, 3), classes: int = 4) -> Graph:
+def flat_images() -> Graph:
     """An image as a vector, of which half is dropped in training."""
-    return Graph(
-        (
-            Node("image", Input(input_shape)),
-            Node("conv", Conv2D(4, 3), ("image",)),
-            Node("norm", BatchNorm(), ("conv",)),
-            Node("relu", ReLU(), ("norm",)),
-            Node("flat", Flatten(), ("relu",)),
-            Node("dropped", Dropout(0.5), ("flat",)),
-            Node("hidden", Dense(16), ("dropped",)),
-            Node("hidden_tanh", Tanh(), ("hidden",)),
-            Node("logits", Dense(classes), ("hidden_tanh",)),
-            Node("probabilities", Softmax(), ("logits",)),
-        )
+    return sequential(
+        image=Input((5, 4, 3)),
+        conv=Conv2D(4, 3),
+        norm=BatchNorm(),
+        relu=ReLU(),
+        flat=Flatten(),
+        dropped=Dropout(0.5),
+        hidden=Dense(16),
+        hidden_tanh=Tanh(),
+        logits=Dense(4),
+        probabilities=Softmax(),
     )
 
 

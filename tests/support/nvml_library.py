@@ -47,15 +47,9 @@ class NvmlLibrary:
     """What the C library answers: ``accelerators`` and a driver, or ``status`` to everything."""
 
     def __init__(
-        self,
-        accelerators: list[dict[str, Any]],
-        *,
-        driver: str = "550.54.15",
-        cuda: int = 12040,
-        status: int = 0,
+        self, accelerators: list[dict[str, Any]], *, cuda: int = 12040, status: int = 0
     ) -> None:
         self.accelerators = accelerators
-        self.driver = driver
         self.cuda = cuda
         self.status = status
         self.open = 0
@@ -82,7 +76,7 @@ class NvmlLibrary:
         return self.status
 
     def _driver(self, buffer: Reference, size: object) -> int:
-        buffer.value = self.driver.encode()
+        buffer.value = b"550.54.15"
         return 0
 
     def _handle(self, index: Reference, out: Reference) -> int:

@@ -14,19 +14,19 @@ import pyte
 from tests.support.waiting import until
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
+LINES = 24
 _MARK = "\x1b]2;settled {}\x07"
 
 
 class Terminal:
     """A pseudo-terminal: what is written to ``output`` is on its screen."""
 
-    def __init__(self, columns: int, lines: int = 24, encoding: str = "utf-8") -> None:
+    def __init__(self, columns: int, encoding: str = "utf-8") -> None:
         self._encoding = encoding
         self._master, self._slave = os.openpty()
         self.output = os.fdopen(self._slave, "w", encoding=encoding, errors="aiperf.readable")
-        self._screen = pyte.HistoryScreen(columns, lines, history=100_000)
+        self._screen = pyte.HistoryScreen(columns, LINES, history=100_000)
         self._stream = pyte.ByteStream(self._screen)
-        self._lines = lines
         self.resize(columns)
         self._seen = b""
         self._told = 0
@@ -36,9 +36,9 @@ class Terminal:
 
     def resize(self, columns: int) -> None:
         """Make the window as wide as this; nothing is being written meanwhile."""
-        size = struct.pack("HHHH", self._lines, columns, 0, 0)
+        size = struct.pack("HHHH", LINES, columns, 0, 0)
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, size)
-        self._screen.resize(self._lines, columns or 80)
+        self._screen.resize(LINES, columns or 80)
 
     def _read(self) -> None:
         try:

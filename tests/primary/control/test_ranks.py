@@ -132,8 +132,8 @@ def group(count: int, gres: str, state: str = "idle") -> Nodes:
     return Nodes("bench", True, True, state, count, gres, 60.0)
 
 
-def on_cluster(found: Sequence[Nodes], nodes: int = 2, **sections: Any) -> Settled:  # noqa: ANN401
-    return settle_on_cluster(config(**sections), nodes, found)
+def on_cluster(found: Sequence[Nodes], **sections: Any) -> Settled:  # noqa: ANN401
+    return settle_on_cluster(config(**sections), 2, found)
 
 
 def test_what_slurm_is_asked_for_is_how_many_ranks_there_are() -> None:

@@ -46,11 +46,11 @@ def came(name: str = "r0", alive: float = 3.0) -> ReplicaStarted:
 
 
 def clock_of(
-    run: RunWriter, starts: ClockStarts = "first", replicas: int = 2, now: float = 0.0
+    run: RunWriter, starts: ClockStarts = "first", now: float = 0.0
 ) -> tuple[RunClock, Clock]:
     clock = Clock(START + now)
     limit = WaitLimit(420.0, "slurm.time_margin_minutes")
-    return RunClock(run.history(), starts, replicas, clock, grace=GRACE, wait_limit=limit), clock
+    return RunClock(run.history(), starts, 2, clock, grace=GRACE, wait_limit=limit), clock
 
 
 def started(run: RunWriter, now: float = 0.0) -> ClockStarted:
