@@ -12,12 +12,7 @@ from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.paths import replica_name, replica_number
-from aiperf_hpc.run.records import (
-    NodesRefused,
-    NodesRequested,
-    ReplicaLaunched,
-    ReplicaReleased,
-)
+from aiperf_hpc.run.records import NodesRefused, NodesRequested, ReplicaLaunched, ReplicaReleased
 from aiperf_hpc.run.requests import ScaleRequest
 from aiperf_hpc.trial import JobPhase
 from aiperf_hpc.untrusted.bounds import MOST_NODES

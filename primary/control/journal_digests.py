@@ -10,12 +10,7 @@ from pathlib import Path
 
 from aiperf_hpc.run.history import RunHistory, no_collections
 from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.journal_digest import (
-    PREFIX_DIGITS,
-    combined_sha256,
-    new_hash,
-    publish,
-)
+from aiperf_hpc.run.journal_digest import PREFIX_DIGITS, combined_sha256, new_hash, publish
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import DigestsRecorded, JournalDigestsRecord
 from aiperf_hpc.run.storage import Retry

@@ -13,13 +13,7 @@ from pathlib import Path
 
 from aiperf_hpc import __version__
 from aiperf_hpc.config import DatasetConfig, RunConfig
-from aiperf_hpc.errors import (
-    DatasetError,
-    GraphError,
-    RunDirectoryError,
-    UsageError,
-    restated,
-)
+from aiperf_hpc.errors import DatasetError, GraphError, RunDirectoryError, UsageError, restated
 from aiperf_hpc.formatting import size
 from aiperf_hpc.integrity.commit import source_commit
 from aiperf_hpc.integrity.release import FILES, changes, package_digest

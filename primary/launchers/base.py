@@ -16,12 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from aiperf_hpc.errors import (
-    PREFLIGHT_STATUS,
-    UNSEEN_PYTHON_STATUS,
-    UNSEEN_RUN_STATUS,
-    UsageError,
-)
+from aiperf_hpc.errors import PREFLIGHT_STATUS, UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS, UsageError
 from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.formatting import size
 from aiperf_hpc.host.processes import end_session

@@ -21,13 +21,7 @@ from aiperf_hpc.errors import RunDirectoryError, StorageError
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.records import (
-    Heartbeat,
-    Proposed,
-    ReplicaEnded,
-    RunEnded,
-    StopRequested,
-)
+from aiperf_hpc.run.records import Heartbeat, Proposed, ReplicaEnded, RunEnded, StopRequested
 from aiperf_hpc.run.requests import requested_stop
 from aiperf_hpc.run.storage import BackoffRetry, GrowingFile
 from aiperf_hpc.trial import TimePhase

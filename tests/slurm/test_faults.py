@@ -11,16 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.slurm.conftest import (
-    FAST,
-    Cluster,
-    SlurmRun,
-    Start,
-    all_run,
-    gaps,
-    job_state,
-    phase,
-)
+from tests.slurm.conftest import FAST, Cluster, SlurmRun, Start, all_run, gaps, job_state, phase
 from tests.support.lives import launched_again
 from tests.support.processes import ENDED, alive, visible
 from tests.support.waiting import until

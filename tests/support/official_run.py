@@ -39,12 +39,7 @@ from aiperf_hpc.system.description import (
     ProcessDescription,
     RankDescription,
 )
-from aiperf_hpc.trial import (
-    DatasetInfo,
-    DevicePeak,
-    RoundPhase,
-    TimePhase,
-)
+from aiperf_hpc.trial import DatasetInfo, DevicePeak, RoundPhase, TimePhase
 
 IMAGENET = DatasetInfo.of_labelled_images(
     name="imagenet",

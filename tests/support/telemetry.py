@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from aiperf_hpc.system.description import AcceleratorName
-from aiperf_hpc.telemetry.values import (
-    AcceleratorUse,
-    Equipment,
-    Meter,
-    NodeUse,
-    Part,
-    Sample,
-)
+from aiperf_hpc.telemetry.values import AcceleratorUse, Equipment, Meter, NodeUse, Part, Sample
 
 ACCELERATORS = tuple(
     Meter(

@@ -13,12 +13,7 @@ from datetime import datetime
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, job_options
-from aiperf_hpc.primary.launchers.slurm.client import (
-    TIMEOUT_SECONDS,
-    Answer,
-    SlurmClient,
-    error_of,
-)
+from aiperf_hpc.primary.launchers.slurm.client import TIMEOUT_SECONDS, Answer, SlurmClient, error_of
 from aiperf_hpc.primary.launchers.slurm.jobs import INFINITY, Job, Nodes
 from aiperf_hpc.primary.launchers.slurm.resources import (
     NodeGroup,

@@ -10,12 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from aiperf_hpc.config import ReplicaConfig, SlurmConfig
-from aiperf_hpc.errors import (
-    UNSEEN_PYTHON_STATUS,
-    UNSEEN_RUN_STATUS,
-    ConfigError,
-    restated,
-)
+from aiperf_hpc.errors import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS, ConfigError, restated
 from aiperf_hpc.primary.launchers.base import WaitLimit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths

@@ -27,12 +27,7 @@ from aiperf_hpc.primary.launchers.slurm.client import (
     RateLimit,
     SlurmClient,
 )
-from aiperf_hpc.primary.launchers.slurm.jobs import (
-    PHASES,
-    Element,
-    died,
-    state_of,
-)
+from aiperf_hpc.primary.launchers.slurm.jobs import PHASES, Element, died, state_of
 from aiperf_hpc.primary.launchers.slurm.launcher import LONGEST_SECONDS
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import BackoffRetry

@@ -11,11 +11,7 @@ from typing import Any
 import pytest
 from tests.primary.launchers.slurm.fake_slurm import manifest
 
-from aiperf_hpc.errors import (
-    UNSEEN_PYTHON_STATUS,
-    UNSEEN_RUN_STATUS,
-    ConfigError,
-)
+from aiperf_hpc.errors import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS, ConfigError
 from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script
 from aiperf_hpc.run.paths import RunPaths, write_whole

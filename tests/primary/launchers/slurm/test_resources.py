@@ -12,24 +12,12 @@ import pytest
 from tests.primary.launchers.slurm.fake_slurm import SILENCE, ArrayCluster
 
 from aiperf_hpc.config import RunConfig, SlurmConfig
-from aiperf_hpc.errors import (
-    SchedulerError,
-    SchedulerSilentError,
-    UsageError,
-)
+from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.primary.launchers.backend import Request, choose_launcher
 from aiperf_hpc.primary.launchers.slurm import backend
 from aiperf_hpc.primary.launchers.slurm.backend import SlurmBackend
-from aiperf_hpc.primary.launchers.slurm.client import (
-    Answer,
-    RateLimit,
-    SlurmClient,
-    run_command,
-)
-from aiperf_hpc.primary.launchers.slurm.jobs import (
-    Nodes,
-    limit_minutes,
-)
+from aiperf_hpc.primary.launchers.slurm.client import Answer, RateLimit, SlurmClient, run_command
+from aiperf_hpc.primary.launchers.slurm.jobs import Nodes, limit_minutes
 from aiperf_hpc.primary.launchers.slurm.resources import check_cluster, offers
 
 INFINITY = float("inf")

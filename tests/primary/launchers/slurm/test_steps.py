@@ -10,13 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.primary.launchers.slurm.fake_slurm import (
-    BUSY,
-    Srun,
-    StepCluster,
-    manifest,
-    runs_on,
-)
+from tests.primary.launchers.slurm.fake_slurm import BUSY, Srun, StepCluster, manifest, runs_on
 
 from aiperf_hpc.errors import UNSEEN_RUN_STATUS, SchedulerError, UsageError
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, STOP_SIGNAL, ReplicaState, WaitLimit
