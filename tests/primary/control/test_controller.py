@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.primary.control.told import DONE, PENDING, RUNNING, Told
 from tests.support.clock import Clock
 from tests.support.host_clocks import clocks
 from tests.support.nodes import node, rank
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import replica_started, run_started, trial_started
+from tests.support.told_launcher import DONE, PENDING, RUNNING, Told
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.primary.control.told import DONE, RUNNING, Told
 from tests.support.clock import Clock
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import run_ended, run_started
+from tests.support.told_launcher import DONE, RUNNING, Told
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing

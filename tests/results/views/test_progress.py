@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from tests.primary.control.test_controller import DONE, RUNNING, Told
 from tests.support.clock import START
 from tests.support.run_factory import (
     Plan,
@@ -26,6 +25,7 @@ from tests.support.run_factory import (
     write_run,
 )
 from tests.support.terminal import Terminal
+from tests.support.told_launcher import DONE, RUNNING, Told
 from tests.support.waiting import until
 
 from aiperf_hpc.cli import control, main
