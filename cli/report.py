@@ -156,6 +156,7 @@ def _rule(result: RuleResult) -> dict[str, object]:
         "checked": result.checked,
         "failures": result.failures,
         "notes": result.notes,
+        "caution": result.caution,
     }
 
 
@@ -163,7 +164,7 @@ def _say_result(result: RuleResult) -> None:
     if result.skipped:
         say(f"skipped {result.rule:<12} {result.requirement}: {result.skipped}")
         return
-    verdict = "PASSED" if result.passed else "FAILED"
+    verdict = (result.caution or "PASSED") if result.passed else "FAILED"
     say(f"{verdict}  {result.rule:<12} {result.requirement} ({result.checked} checked)")
     for failure in result.failures[:10]:
         say(f"          {failure}")

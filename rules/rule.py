@@ -34,6 +34,12 @@ class Note(str):
     __slots__ = ()
 
 
+class Caution(str):
+    """The verdict to print instead of PASSED: the rule is satisfied, but this proves little."""
+
+    __slots__ = ()
+
+
 class Each(str):
     """One of several failures of the same kind; only the first ones are listed."""
 
@@ -62,7 +68,7 @@ Findings = Iterator[str | Checked]
 """Result of a rule's function: failures as plain strings, and findings of the classes above."""
 
 
-_KINDS: Final = (Note, Each, Found, Required, Checked)
+_KINDS: Final = (Note, Caution, Each, Found, Required, Checked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ class RuleResult:
     notes: tuple[str, ...] = ()
     checked: int = 1
     """Number of checked items."""
+    caution: str = ""
+    """Verdict to print instead of PASSED; empty for most results."""
 
     @property
     def passed(self) -> bool:
@@ -111,6 +119,7 @@ class Rule(Generic[E]):
             tuple(map(str, (*kinds[str], *first_reasons(kinds[Each])))),
             tuple(map(str, kinds[Note])),
             int([1, *kinds[Checked]][-1]),
+            str(["", *kinds[Caution]][-1]),
         )
 
     def _findings(self, evidence: E) -> Findings:

@@ -20,6 +20,7 @@ from aiperf_hpc.results.views.run_catalog import find_runs
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.rule import Division, Violation
+from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
 from aiperf_hpc.verification.audit import verify
@@ -100,18 +101,21 @@ def rank_runs(
         RunDirectoryError: the folder cannot be read.
     """
     found, foreign = find_runs(folder)
-    entries: dict[str, RunDetails] = {}
+    entries: list[RunDetails] = []
+    known: dict[object, RunDetails] = {}
+    """Entries by their run identifiers and by their processes."""
     excluded: list[ExcludedRun] = []
     for name, paths in sorted(found.items()):
         announce(name)
         try:
-            entry = _entry(name, paths, trusted)
-            if (same := entries.get(entry.run_id)) is not None:
-                raise _NotRankedError(f"it is the run of {same.name} again")
-            entries[entry.run_id] = entry
+            entry, processes = _entry(name, paths, trusted)
+            for key in (entry.run_id, processes):
+                if (same := known.setdefault(key, entry)) is not entry:
+                    raise _NotRankedError(f"it is the run of {same.name} again")
+            entries.append(entry)
         except _NotRankedError as why:
             excluded.append(ExcludedRun(name=name, reasons=why.args))
-    ordered = sorted(entries.values(), key=lambda entry: (-entry.score.ops, entry.run_id))
+    ordered = sorted(entries, key=lambda entry: (-entry.score.ops, entry.run_id))
     return Ranking(
         valid=tuple(e for each in Division for e in ordered if e.division is each),
         invalid=tuple(entry for entry in ordered if entry.division is None),
@@ -120,8 +124,17 @@ def rank_runs(
     )
 
 
-def _entry(name: str, paths: RunPaths, trusted: Sequence[PublicKey]) -> RunDetails:
-    """Return a run that passes verification. Raises _NotRankedError for any other."""
+Processes = frozenset[tuple[float, int]]
+"""Start, UTC seconds, and number of each process of a run: they differ between any two runs."""
+
+
+def _entry(
+    name: str, paths: RunPaths, trusted: Sequence[PublicKey]
+) -> tuple[RunDetails, Processes]:
+    """Return a run that passes verification, and its processes.
+
+    Raises _NotRankedError for any other run.
+    """
     try:
         view = RunView.read(paths)
         if view.history.end_utc is None:
@@ -131,12 +144,23 @@ def _entry(name: str, paths: RunPaths, trusted: Sequence[PublicKey]) -> RunDetai
             raise _NotRankedError(*failures)
         key = signed_by(paths, trusted)
         found = RunDetails.of(view, name)
-        if key is not None:
-            return found.model_copy(update={"signed_by": str(key)})
-        unsigned = {"division": None, "violations": (*found.violations, UNSIGNED)}
-        return found.model_copy(update={"signed_by": NOBODY, **unsigned})
+        if key is None:
+            violations = (*found.violations, UNSIGNED)
+            found = found.model_copy(update={"division": None, "violations": violations})
+        signer = NOBODY if key is None else str(key) if trusted else f"{key}, key not checked"
+        return found.model_copy(update={"signed_by": signer}), _processes(view.history)
     except (AIPerfError, OSError) as error:
         raise _NotRankedError(reason_of(error)) from None
+
+
+def _processes(history: RunHistory) -> Processes:
+    primaries = ((utc, event.pid) for utc, event in history.run_starts)
+    replicas = (
+        (utc, event.pid)
+        for replica in history.replicas.values()
+        for utc, event in replica.all_started
+    )
+    return frozenset((*primaries, *replicas))
 
 
 def _failures(view: RunView, trusted: Sequence[PublicKey]) -> Iterator[str]:

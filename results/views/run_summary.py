@@ -132,7 +132,8 @@ class RunDetails(RunSummary):
     violations: tuple[Violation, ...]
     """Violated rules, each with its reason."""
     signed_by: str = ""
-    """Key of the signature; empty if the run is unsigned or the signature was not checked."""
+    """Key of the signature, and whether it was not compared with trusted keys; empty if the
+    signature was not checked."""
 
     @property
     def energy_label(self) -> str:

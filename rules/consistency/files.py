@@ -13,13 +13,13 @@ from aiperf_hpc.formatting import few
 from aiperf_hpc.integrity.signatures import BadSignatureError
 from aiperf_hpc.morphism.weights.weight_file import load_recorded
 from aiperf_hpc.rules.consistency.evidence import Evidence
-from aiperf_hpc.rules.rule import Checked, Findings, Note
+from aiperf_hpc.rules.rule import Caution, Checked, Findings, Note
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import BestEpochSaved, PredictionsSaved, SavedFile
 
 UNSIGNED = "unsigned"
-UNCHECKED = "whose key that is was not checked, for which --key is"
+UNCHECKED = "key not checked; name trusted keys with --key"
 
 
 def files(run: Evidence) -> Findings:
@@ -54,7 +54,8 @@ def signature(run: Evidence) -> Findings:
     elif trusted:
         yield f"signed by {key}, another key; {wanted}"
     else:
-        yield Note(f"signed by {key}; {UNCHECKED}")
+        yield Caution("UNTRUSTED KEY")
+        yield Note(f"signed by {key}, {UNCHECKED}")
 
 
 def best_epochs(run: Evidence) -> Findings:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import synthetic_run
+from tests.forgery.forger import copy_of, event_of
 from tests.support.run_factory import Plan
 from tests.support.run_factory import write_run as write_planned_run
 
@@ -53,6 +54,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for nodes in (1, 2):
             _reported(root / f"nodes{nodes}", nodes, load_private_key(key))
     shutil.copytree(root / "nodes2", root / "nodes2-again")
+    renamed = copy_of(root / "nodes2", root / "renamed")
+    renamed.set(lambda stated: stated.update(run_id="another"))
+    event_of(renamed.primary, "run_started")["run_id"] = "another"
+    renamed.save()
+    shutil.rmtree(renamed.paths.report)
+    with keeping_all_rules():
+        write_report(RunView(renamed.paths), key=load_private_key(key))
     changed = shutil.copytree(root / "nodes1", root / "changed")
     report = json.loads((changed / "report/report.json").read_text("utf-8"))
     report["score"]["ops"] *= 2.0
@@ -87,6 +95,7 @@ def test_verified_runs_are_ranked_by_their_recounted_score(ranking: Ranking) -> 
     assert (first.resources.replicas, first.resources.hosts, first.resources.cores) == (2, 2, 16)
     assert first.resources.processors == ("Example CPU 9000",)
     assert first.score.regulated is not None
+    assert first.signed_by.endswith(", key not checked")
 
 
 def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
@@ -98,6 +107,7 @@ def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
         ),
         "lasts": ("it has not ended",),
         "nodes2-again": ("it is the run of nodes2 again",),
+        "renamed": ("it is the run of nodes2 again",),
     }
     (broken,) = (each for each in ranking.excluded if each.name == "broken")
     assert "run.yaml" in broken.reasons[0]

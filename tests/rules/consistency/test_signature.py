@@ -57,8 +57,10 @@ def found(paths: RunPaths, *keys: Path, rule: str = "signature") -> RuleResult:
 def test_who_signed_is_said(signed: RunPaths, keys: tuple[Path, Path]) -> None:
     (fingerprint,) = (each.fingerprint for each in read_trusted([public_path(keys[0])]))
     assert found(signed, keys[1], keys[0]).notes == (f"signed by the centre's one ({fingerprint})",)
-    assert found(signed).notes == (
-        f"signed by {fingerprint}; whose key that is was not checked, for which --key is",
+    unchecked = found(signed)
+    assert unchecked.caution == "UNTRUSTED KEY"
+    assert unchecked.notes == (
+        f"signed by {fingerprint}, key not checked; name trusted keys with --key",
     )
     assert all(each.passed for each in verify(RunView(signed)))
 
@@ -142,13 +144,15 @@ def test_the_commands(run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixtu
     records, result = capsys.readouterr().out.splitlines()[-2:]
     assert records == f"records: consistent; signed by A Centre ({fingerprint})"
     assert result.startswith("result: unofficial: duration: ")
+    assert main(["verify", root]) == 0
+    assert "\nUNTRUSTED KEY  signature " in capsys.readouterr().out
     assert main(["verify", root, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["signature"].startswith(f"signed by {fingerprint};")
+    assert json.loads(capsys.readouterr().out)["signature"].startswith(f"signed by {fingerprint},")
     (tmp_path / "ranked").mkdir()
     shutil.copytree(run.root, tmp_path / "ranked" / "run")
     assert main(["rank", str(tmp_path / "ranked"), "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["invalid"]
-    assert entry["signed_by"] == fingerprint
+    assert entry["signed_by"] == f"{fingerprint}, key not checked"
     assert main(["keygen", str(tmp_path / "other")]) == 0
     other = str(tmp_path / "other.pub")
     assert main(["rank", str(tmp_path / "ranked"), "--key", other, "--json"]) == 0
