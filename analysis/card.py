@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -68,16 +69,11 @@ class Card(Value):
         return f"{counted(len(rules), 'rule')} violated ({', '.join(rules)})" if rules else ""
 
 
-class _Runs(NamedTuple):
-    """The runs of one workload."""
-
-    workload: str
-    names: frozenset[str]
-
-
 class _Candidate(NamedTuple):
     """A figure of one or several runs of a workload."""
 
+    run: str
+    """Name of the run, or of one of them."""
     order: float
     """Sort key: the card shows the candidate with the highest order, or the first of equals."""
     value: str
@@ -88,7 +84,8 @@ class _Source(NamedTuple):
     """Sources of the figures."""
 
     analysis: Analysis
-    workloads: tuple[_Runs, ...]
+    workloads: Mapping[str, str]
+    """Workload of each run, by the run's name."""
 
 
 def make_card(analysis: Analysis) -> Card:
@@ -107,7 +104,7 @@ def make_card(analysis: Analysis) -> Card:
             f"a card is of one machine; these runs are of {few([str(a) for a in accelerators])}"
         )
     largest = max(entries, key=_size)
-    source = _Source(analysis, tuple(_workloads(entries)))
+    source = _Source(analysis, {entry.name: entry.benchmark for entry in entries})
     return Card(
         machine=largest.system.name,
         resources=largest.system.resources,
@@ -126,11 +123,6 @@ def _size(entry: Entry) -> tuple[int, int]:
     return resources.accelerator_count, resources.replicas
 
 
-def _workloads(entries: Sequence[Entry]) -> Iterator[_Runs]:
-    for workload in dict.fromkeys(entry.benchmark for entry in entries):
-        yield _Runs(workload, frozenset(e.name for e in entries if e.benchmark == workload))
-
-
 def _violations(entries: Iterable[Entry]) -> Iterator[Violation]:
     for entry in entries:
         for log in entry.logs:
@@ -140,19 +132,19 @@ def _violations(entries: Iterable[Entry]) -> Iterator[Violation]:
 def _aiperf(source: _Source) -> Iterator[Figure]:
     metrics = {metric.name for metric in METRICS}
     for heading, quantity in quantities_in(View.CARD).items():
-        best = min if quantity.better == "lower" else max
+        lower = quantity.better == "lower"
         if quantity.name in metrics:
-            yield from _best_of(source, quantity.name, best)
+            yield from _of_metric(source, quantity.name, lower=lower)
         else:
-            yield from _best_figure(source, heading, quantity, best)
+            yield from _of_quantity(source, heading, quantity, lower=lower)
     yield from _from(source, "roofline", "share of the attainable rate", _attained)
 
 
 def _mlperf_hpc(source: _Source) -> Iterator[Figure]:
-    yield from _best_of(source, "time_to_solution", min)
-    yield from _best_of(source, "staging", min)
-    yield from _best_of(source, "epochs", min)
-    yield from _best_of(source, "train_throughput", max)
+    yield from _of_metric(source, "time_to_solution", lower=True)
+    yield from _of_metric(source, "staging", lower=True)
+    yield from _of_metric(source, "epochs", lower=True)
+    yield from _of_metric(source, "train_throughput", lower=False)
     yield from _from(source, "weak_scaling", "models per minute", _models)
 
 
@@ -160,12 +152,12 @@ def _hpc_ai500(source: _Source) -> Iterator[Figure]:
     yield from _from(source, "valid_flops", "Valid FLOPS", _vflops)
     yield from _from(source, "valid_flops", "time to quality", _time_to_quality)
     name = "variation over runs (CoV)"
-    yield from _from(source, "repeatability", name, _variation)
+    yield from _from(source, "repeatability", name, partial(_variation, source))
     yield from _from(source, "communication", "communication in a step", _share)
 
 
 def _dawnbench(source: _Source) -> Iterator[Figure]:
-    yield from _best_of(source, "time_to_accuracy", min)
+    yield from _of_metric(source, "time_to_accuracy", lower=True)
     yield from _from(source, "cost_to_accuracy", "cost to accuracy", _cost)
 
 
@@ -176,7 +168,7 @@ def _mlbench(source: _Source) -> Iterator[Figure]:
         ("compute / communication", _ratio),
     ):
         yield from _from(source, "communication", name, of)
-    yield from _from(source, "cost_to_accuracy", "price index", _price_index)
+    yield from _from(source, "cost_to_accuracy", "price index", partial(_price_index, source))
 
 
 BENCHMARKS: Mapping[str, Callable[[_Source], Iterator[Figure]]] = {
@@ -188,43 +180,49 @@ BENCHMARKS: Mapping[str, Callable[[_Source], Iterator[Figure]]] = {
 }
 
 
-def _best_of(source: _Source, name: str, best: Callable[..., str]) -> Iterator[Figure]:
+def _of_metric(source: _Source, name: str, *, lower: bool) -> Iterator[Figure]:
     """Yield the best run's value of a metric per workload, or the reason why there is none."""
-    runs = frozenset[str]().union(*(each.names for each in source.workloads))
-    of_runs = any_of(e.system.device for e in source.analysis.entries if e.name in runs)
+    devices = (e.system.device for e in source.analysis.entries if e.name in source.workloads)
+    of_runs = any_of(devices)
     (metric,) = (each.counted_by(of_runs) for each in METRICS if each.name == name)
-    measured = [of for of in source.analysis.metrics if of.entry in runs]
+    measured = [of for of in source.analysis.metrics if of.entry in source.workloads]
     known = {of.entry: of.metrics[name].mean for of in measured if name in of.metrics}
     missing = next((of.missing[name] for of in measured if name in of.missing), "")
     text: Callable[[float], str] = percent if name == "error" else partial(_with_unit, metric)
-    yield from _best(source.workloads, metric.title, known, best, text, missing)
+    yield from _best(source, metric.title, _candidates(known, text, lower=lower), missing)
 
 
-def _best_figure(
-    source: _Source, title: str, quantity: Quantity, best: Callable[..., str]
+def _of_quantity(
+    source: _Source, title: str, quantity: Quantity, *, lower: bool
 ) -> Iterator[Figure]:
     """Yield the best run's headline figure per workload, or a line that no run has it."""
     figures = ((entry.name, entry.figures.get(quantity.name)) for entry in source.analysis.entries)
     known = {run: value for run, value in figures if value is not None}
-    missing = "no run that has ended has it"
-    yield from _best(source.workloads, title, known, best, quantity.text, missing)
+    candidates = _candidates(known, quantity.text, lower=lower)
+    yield from _best(source, title, candidates, "no run that has ended has it")
+
+
+def _candidates(
+    known: Mapping[str, float], text: Callable[[float], str], *, lower: bool
+) -> Iterator[_Candidate]:
+    for run, value in known.items():
+        yield _Candidate(run, -value if lower else value, text(value), run)
 
 
 def _best(
-    workloads: Sequence[_Runs],
-    title: str,
-    known: Mapping[str, float],
-    best: Callable[..., str],
-    text: Callable[[float], str],
-    missing: str,
+    source: _Source, name: str, candidates: Iterable[_Candidate], missing: str
 ) -> Iterator[Figure]:
-    """Yield the best value of the runs per workload, or the reason why there is none."""
-    for workload, names in workloads:
-        if own := [run for run in known if run in names]:
-            run = best(own, key=known.__getitem__)
-            yield Figure(name=title, value=text(known[run]), workload=workload, detail=run)
-    if not known:
-        yield Figure(name=title, value="", workload="", detail=missing)
+    """Yield the best candidate of each workload, or the reason why there is none."""
+    found: dict[str, list[_Candidate]] = {each: [] for each in source.workloads.values()}
+    for each in candidates:
+        if each.run in source.workloads:
+            found[source.workloads[each.run]].append(each)
+    for workload, of_it in found.items():
+        if of_it:
+            best = max(of_it, key=lambda each: each.order)
+            yield Figure(name=name, value=best.value, workload=workload, detail=best.detail)
+    if not any(found.values()):
+        yield Figure(name=name, value="", workload="", detail=missing)
 
 
 def _with_unit(metric: Metric, value: float) -> str:
@@ -234,23 +232,14 @@ def _with_unit(metric: Metric, value: float) -> str:
 
 
 def _from(
-    source: _Source,
-    section: str,
-    name: str,
-    candidates: Callable[[Any, _Runs], Iterator[_Candidate]],
+    source: _Source, section: str, name: str, candidates: Callable[[Any], Iterable[_Candidate]]
 ) -> Iterator[Figure]:
     """Yield a section's best figure per workload, or the reason why there is none."""
     value = source.analysis.sections.get(section)
-    found = {
-        runs.workload: best
-        for runs in (() if value is None else source.workloads)
-        if (best := max(candidates(value, runs), key=lambda each: each.order, default=None))
-    }
-    for workload, best in found.items():
-        yield Figure(name=name, value=best.value, workload=workload, detail=best.detail)
-    if not found:
-        missing = source.analysis.missing[section] if value is None else _why_not(value)
-        yield Figure(name=name, value="", workload="", detail=missing)
+    if value is None:
+        yield from _best(source, name, (), source.analysis.missing[section])
+    else:
+        yield from _best(source, name, candidates(value), _why_not(value))
 
 
 def _why_not(value: Value) -> str:
@@ -263,83 +252,87 @@ def _why_not(value: Value) -> str:
     return str(text[0]) if text else "no run carries it"
 
 
-def _attained(found: Rooflines, runs: _Runs) -> Iterator[_Candidate]:
+def _attained(found: Rooflines) -> Iterator[_Candidate]:
     for run in found.runs:
-        for one in run.architectures[:1] if run.entry in runs.names else ():
+        for one in run.architectures[:1]:
             share, bound = one.separate.efficiency, one.separate.bound
             if share is not None:
                 detail = f"{run.entry}, network {one.graph[:8]}, bound by {bound}"
-                yield _Candidate(share, percent(share, 1), detail)
+                yield _Candidate(run.entry, share, percent(share, 1), detail)
 
 
-def _models(found: WeakScalings, runs: _Runs) -> Iterator[_Candidate]:
+def _models(found: WeakScalings) -> Iterator[_Candidate]:
     for each in found.entries:
         rate = each.models_per_minute
-        if each.entry in runs.names and rate is not None:
-            yield _Candidate(rate, f"{rate:.4g}", f"{each.entry}, {each.instances} models")
+        if rate is not None:
+            detail = f"{each.entry}, {each.instances} models"
+            yield _Candidate(each.entry, rate, f"{rate:.4g}", detail)
 
 
-def _vflops(found: ValidFlopsTable, runs: _Runs) -> Iterator[_Candidate]:
+def _vflops(found: ValidFlopsTable) -> Iterator[_Candidate]:
     for row in found.rows:
-        if row.entry in runs.names:
-            detail = f"{row.entry}, n = {row.exponent}"
-            yield _Candidate(row.vflops, si(row.vflops, "FLOPS"), detail)
+        detail = f"{row.entry}, n = {row.exponent}"
+        yield _Candidate(row.entry, row.vflops, si(row.vflops, "FLOPS"), detail)
 
 
-def _time_to_quality(found: ValidFlopsTable, runs: _Runs) -> Iterator[_Candidate]:
+def _time_to_quality(found: ValidFlopsTable) -> Iterator[_Candidate]:
     for row in found.rows:
         seconds = row.seconds_to_quality
-        if row.entry in runs.names and seconds is not None:
-            yield _Candidate(-seconds, duration(seconds), f"{row.entry}, target {row.target:g}")
+        if seconds is not None:
+            detail = f"{row.entry}, target {row.target:g}"
+            yield _Candidate(row.entry, -seconds, duration(seconds), detail)
 
 
-def _variation(found: Repeatability, runs: _Runs) -> Iterator[_Candidate]:
+def _variation(source: _Source, found: Repeatability) -> Iterator[_Candidate]:
+    names = {log.source: entry.name for entry in source.analysis.entries for log in entry.logs}
     for of in found.repetitions:
-        for each in of.variations if of.benchmark == runs.workload else ():
+        for each in of.variations:
             if each.metric in ("ops", "time_to_solution"):
                 detail = f"{each.title} over {len(each.values)} runs of {of.name}"
-                yield _Candidate(0.0, percent(each.variation), detail)
+                yield _Candidate(names[of.runs[0]], 0.0, percent(each.variation), detail)
 
 
-def _share(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
+def _share(found: Communication) -> Iterator[_Candidate]:
     for each in found.breakdowns:
-        if each.entry in runs.names:
-            detail = f"{each.entry}, {each.ranks} ranks, {each.collective}"
-            yield _Candidate(each.ranks, percent(each.fraction, 1), detail)
+        detail = f"{each.entry}, {each.ranks} ranks, {each.collective}"
+        yield _Candidate(each.entry, each.ranks, percent(each.fraction, 1), detail)
 
 
-def _ratio(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
+def _ratio(found: Communication) -> Iterator[_Candidate]:
     for each in found.breakdowns:
-        if each.entry in runs.names and each.ratio is not None:
+        if each.ratio is not None:
             detail = f"{each.entry}, {each.ranks} ranks"
-            yield _Candidate(each.ranks, f"{each.ratio:.3g}", detail)
+            yield _Candidate(each.entry, each.ranks, f"{each.ratio:.3g}", detail)
 
 
-def _speed_up(field: str, found: Communication, runs: _Runs) -> Iterator[_Candidate]:
+def _speed_up(field: str, found: Communication) -> Iterator[_Candidate]:
     """Yield the speed-up from the smallest to the largest scale of each comparison."""
     for each in found.speed_ups:
         base, most = each.points[0], each.points[-1]
         value = getattr(most, field)
-        if runs.names.issuperset(base.entries) and value is not None:
+        if value is not None:
             detail = f"{most.ranks} ranks against {base.ranks}"
-            yield _Candidate(most.ranks, f"{value:.3g}", detail)
+            yield _Candidate(base.entries[0], most.ranks, f"{value:.3g}", detail)
 
 
-def _cost(found: CostToAccuracy, runs: _Runs) -> Iterator[_Candidate]:
+def _cost(found: CostToAccuracy) -> Iterator[_Candidate]:
     for contest in found.contests:
         for paid in contest.priced:
-            if paid.entry in runs.names:
-                value = f"{paid.cost:.3g} {contest.currency}"
-                yield _Candidate(-paid.cost, value, f"{paid.entry}, {contest.title}")
+            value = f"{paid.cost:.3g} {contest.currency}"
+            yield _Candidate(paid.entry, -paid.cost, value, f"{paid.entry}, {contest.title}")
 
 
-def _price_index(found: CostToAccuracy, runs: _Runs) -> Iterator[_Candidate]:
-    known = [
-        paid.price_index for contest in found.contests for paid in contest.priced
-        if paid.entry in runs.names and paid.price_index is not None
-    ]  # fmt: skip
-    if len(known) > 1:
-        yield _Candidate(0.0, number(statistics.median(known)), f"median of {len(known)} runs")
+def _price_index(source: _Source, found: CostToAccuracy) -> Iterator[_Candidate]:
+    """Yield the median over the runs of each workload."""
+    known: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for contest in found.contests:
+        for paid in contest.priced:
+            if paid.entry in source.workloads and paid.price_index is not None:
+                known[source.workloads[paid.entry]][paid.entry] = paid.price_index
+    for indices in known.values():
+        if len(indices) > 1:
+            median = number(statistics.median(indices.values()))
+            yield _Candidate(next(iter(indices)), 0.0, median, f"median of {len(indices)} runs")
 
 
 def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:

@@ -28,16 +28,10 @@ from aiperf_hpc.analysis.readers.mllog_timeline import (
     Spans,
     logged_number,
 )
-from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Quality, TrainingLog
+from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Quality, TrainingLog, Unreadable
 from aiperf_hpc.errors import reason_of
 from aiperf_hpc.run.history import no_collections
 from aiperf_hpc.untrusted.files import open_regular
-
-
-class NotALog(NamedTuple):
-    """Reason why a file is not a log."""
-
-    reason: str
 
 
 class SubmissionInfo(NamedTuple):
@@ -57,26 +51,26 @@ class ReadLog(NamedTuple):
     submission: SubmissionInfo
 
 
-def read_log(path: Path) -> ReadLog | NotALog:
+def read_log(path: Path) -> ReadLog | Unreadable:
     """Read one result log in bounded memory, for arbitrary file content."""
     try:
         with no_collections(keep_all=False):
             return _read_log(path)
     except OSError as error:
-        return NotALog(reason_of(error))
+        return Unreadable(path=str(path), reason=reason_of(error))
 
 
-def _read_log(path: Path) -> ReadLog | NotALog:
+def _read_log(path: Path) -> ReadLog | Unreadable:
     training = _Training()
     with open_regular(path) as file:
         reader = LineReader(file)
         for event in reader.events():
             training.take(event)
     if reader.empty:
-        return NotALog("empty file")
+        return Unreadable(path=str(path), reason="empty file")
     if not reader.dialects:
         missing = "no mllog lines (:::MLLOG, :::MLL or :::MLPv0.5.0) in it"
-        return NotALog("; ".join((missing, *reader.problems())))
+        return Unreadable(path=str(path), reason="; ".join((missing, *reader.problems())))
     stated = _submission_info(training.settings, reader)
     return ReadLog(training.finish(path, stated, tuple(reader.problems())), stated)
 
@@ -272,7 +266,7 @@ POOL_BYTES = 64 << 20
 MAX_PROCESSES = 8
 
 
-def read_logs(paths: Sequence[Path]) -> list[ReadLog | NotALog]:
+def read_logs(paths: Sequence[Path]) -> list[ReadLog | Unreadable]:
     """Read logs and return them in order."""
     processes = min(len(paths), MAX_PROCESSES, len(os.sched_getaffinity(0)))
     if processes < 2 or _bytes(paths) < POOL_BYTES:
@@ -284,13 +278,13 @@ def read_logs(paths: Sequence[Path]) -> list[ReadLog | NotALog]:
         return [_unpacked(packed) for packed in pool.map(_packed, paths, chunksize=at_once)]
 
 
-_Packed = tuple[ReadLog | NotALog, tuple[Any, ...], tuple[Any, ...]]
+_Packed = tuple[ReadLog | Unreadable, tuple[Any, ...], tuple[Any, ...]]
 
 
 def _packed(path: Path) -> _Packed:
     """Return a log, and its epochs and evaluations as columns: pickling their tuples is slow."""
     read = read_log(path)
-    if isinstance(read, NotALog):
+    if isinstance(read, Unreadable):
         return read, (), ()
     log = read.log.model_copy(update={"epochs": (), "evaluations": ()})
     return read._replace(log=log), _columns(read.log.epochs), _columns(read.log.evaluations)
@@ -300,9 +294,9 @@ def _columns(rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(tuple(map(itemgetter(place), rows)) for place in range(4))
 
 
-def _unpacked(packed: _Packed) -> ReadLog | NotALog:
+def _unpacked(packed: _Packed) -> ReadLog | Unreadable:
     read, epochs, evaluations = packed
-    if isinstance(read, NotALog):
+    if isinstance(read, Unreadable):
         return read
     rows = {
         "epochs": tuple(starmap(Epoch, zip(*epochs, strict=True))),

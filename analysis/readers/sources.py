@@ -205,7 +205,7 @@ def _without_digits(path: Path) -> str:
     return re.sub(r"\d+", "#", path.name)
 
 
-def each(read: Callable[[Unit], ReadResult]) -> Callable[[Sequence[Unit], Options], ReadResult]:
+def _each(read: Callable[[Unit], ReadResult]) -> Callable[[Sequence[Unit], Options], ReadResult]:
     """Return a function that reads all units with a reader of single units."""
     return lambda units, options: ReadResult.joined(map(read, units))
 
@@ -215,9 +215,9 @@ def _read_results(units: Sequence[Unit], options: Options) -> ReadResult:
 
 
 FORMATS: tuple[Format, ...] = (
-    Format("aiperf", run_directories, each(lambda unit: read_run(unit[0].parent))),
-    Format("dawnbench", dawnbench_pairs, each(lambda unit: read_entry(*unit))),
-    Format("inference", dawnbench_inference, each(lambda unit: read_inference(*unit))),
+    Format("aiperf", run_directories, _each(lambda unit: read_run(unit[0].parent))),
+    Format("dawnbench", dawnbench_pairs, _each(lambda unit: read_entry(*unit))),
+    Format("inference", dawnbench_inference, _each(lambda unit: read_inference(*unit))),
     Format("mllog", mllog_results, _read_results),
 )
 """Formats in order of precedence; a file belongs to the first format that accepts it."""

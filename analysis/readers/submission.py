@@ -22,7 +22,6 @@ from aiperf_hpc.analysis.readers.descriptions import (
     whole_number,
 )
 from aiperf_hpc.analysis.readers.mllog import (
-    NotALog,
     ReadLog,
     SubmissionInfo,
     benchmark_name,
@@ -91,8 +90,8 @@ def read_results(paths: Sequence[Path], accelerators: int | None = None) -> Read
     groups: dict[_Group, list[ReadLog]] = defaultdict(list)
     lost: dict[Path, list[Unreadable]] = defaultdict(list)
     for path, read in zip(whole, read_logs(whole), strict=True):
-        if isinstance(read, NotALog):
-            lost[path.parent].append(Unreadable(path=str(path), reason=read.reason))
+        if isinstance(read, Unreadable):
+            lost[path.parent].append(read)
         else:
             groups[_group(path, read.submission)].append(read)
     entries = []

@@ -162,13 +162,12 @@ class RunSteps:
         return self.seconds * compute / (compute + communication) if self.parts else None
 
 
-def communication(entries: Sequence[Entry], options: Options) -> Communication:
+def communication(entries: Sequence[Entry], _options: Options) -> Communication:
     """Break down the steps of runs with several ranks, and compare scales.
 
     Raises:
         NotMeasuredError: no entry records communication, and no two differ in scale.
     """
-    del options
     runs = [run_steps(entry) for entry in entries if entry.format == "aiperf"]
     breakdowns = tuple(breakdown(run) for run in runs if run.parts)
     speed_ups = tuple(speed_ups_of_runs(runs))
@@ -190,8 +189,7 @@ def _missing(entries: Sequence[Entry], runs: Sequence[RunSteps]) -> Iterator[str
             yield f"{run.entry}: no trial of its {run.ranks} ranks recorded its step times"
         elif run.ranks == 1:
             yield f"{run.entry}: one rank per replica, without communication"
-    public = sorted({entry.format for entry in entries if entry.format != "aiperf"})
-    for name in public:
+    for name in sorted({entry.format for entry in entries} - {"aiperf"}):
         yield f"{name}: these logs do not separate communication from computation"
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.support.clock import START, Clock
 from tests.support.damage import cut, gone
+from tests.support.present import present
 from tests.support.run_factory import (
     DATASET,
     Grown,
@@ -74,12 +75,11 @@ def test_an_earlier_run_has_the_score_of_its_report(
     assert operations_per_second(log) == pytest.approx(score["ops"], rel=1e-12)
     assert error(log) == pytest.approx(score["error"], abs=1e-12)
     assert regulated(log) == pytest.approx(score["regulated"], rel=1e-9)
-    assert log.run is not None
-    assert log.run.seconds == pytest.approx(score["elapsed_seconds"])
+    assert present(log.run).seconds == pytest.approx(score["elapsed_seconds"])
     assert entry.problems == ()
-    assert entry.system.resources is not None
-    assert entry.system.resources.replicas == report["nodes"]
-    assert " on 1 host, no accelerators (CPU: Intel" in entry.system.resources.summary
+    resources = present(entry.system.resources)
+    assert resources.replicas == report["nodes"]
+    assert " on 1 host, no accelerators (CPU: Intel" in resources.summary
     assert (entry.system.nodes, entry.system.accelerators) == (1, 0)
 
 
@@ -93,38 +93,31 @@ def test_a_run_without_accelerators_is_counted_by_ranks(tmp_path: Path) -> None:
 
 
 def test_a_search_is_one_training_of_all_its_replicas(tmp_path: Path) -> None:
-    entry = _read(
-        write_run(tmp_path / "run", Plan(replicas=3, trials=3, hpo_trials=2, failed=0)).root
-    )
+    plan = Plan(replicas=3, trials=3, hpo_trials=2, failed=0)
+    entry = _read(write_run(tmp_path / "run", plan).root)
     (log,) = entry.logs
-    assert (entry.benchmark, entry.format, entry.scenario) == (
-        "automl on digits",
-        "aiperf",
-        "strong",
-    )
+    kind = (entry.benchmark, entry.format, entry.scenario)
+    assert kind == ("automl on digits", "aiperf", "strong")
     assert (log.accelerators, log.nodes, log.succeeded) == (3, 3, None)
     assert (log.train_samples, log.eval_samples) == (1437, 360)
     assert log.global_batch_size is None  # HPO chose several.
-    qualities = [each.quality for each in log.evaluations]
-    assert all(quality is not None for quality in qualities)
-    assert qualities == sorted(q for q in qualities if q is not None)
-    assert log.timeline is not None
-    assert sum(log.timeline.operations) <= (log.operations or 0)
+    qualities = [present(each.quality) for each in log.evaluations]
+    assert qualities == sorted(qualities)
+    assert sum(present(log.timeline).operations) <= present(log.operations)
     assert set(metrics_of(entry).metrics) >= {"ops", "error", "regulated"}
 
 
 def test_windows_of_a_search_hold_all_its_operations_but_the_last_ones(tmp_path: Path) -> None:
     root = write_run(tmp_path / "run", Plan(replicas=1, trials=1, hpo_trials=0, failed=0)).root
     (log,) = _read(root).logs
-    assert log.timeline is not None
-    assert log.run is not None
-    seconds, window = log.run.seconds or 0.0, log.timeline.window_seconds
-    assert len(log.timeline.operations) == int(seconds / window)
-    assert 0.0 <= seconds - len(log.timeline.operations) * window < window
-    (throughput,) = log.timeline.throughputs
+    timeline, seconds = present(log.timeline), present(present(log.run).seconds)
+    window, windows = timeline.window_seconds, len(timeline.operations)
+    assert windows == int(seconds / window)
+    assert 0.0 <= seconds - windows * window < window
+    (throughput,) = timeline.throughputs
     assert (throughput.samples, throughput.batch_size) == (4 * DATASET.train_samples, 64)
     # The factory's epochs are 85 % training, and the writer spends no other time in them.
-    assert throughput.seconds == pytest.approx(0.85 * log.timeline.busy_seconds)
+    assert throughput.seconds == pytest.approx(0.85 * timeline.busy_seconds)
 
 
 def _fixed_run(root: Path, *, target: float | None = None, replicas: int = 1) -> RunPaths:
@@ -158,13 +151,13 @@ def _training(worker: Worker, correct: list[int]) -> None:
 
 
 def test_each_trial_of_a_fixed_network_is_a_training(tmp_path: Path) -> None:
+    assert _read(_fixed_run(tmp_path / "two", replicas=2).root).scenario == "weak"
     entry = _read(_fixed_run(tmp_path / "run").root)
-    assert entry.benchmark == "automl on digits, without search"
+    assert (entry.benchmark, entry.scenario) == ("automl on digits, without search", "strong")
     assert "1 trainings came to no end of their own: left out" in entry.problems
     first, second = entry.logs
-    assert first.run is not None
     # Two epochs of 20 s and 4 s; neither building before them nor storing behind them.
-    assert first.run.seconds == pytest.approx(48.0)
+    assert present(first.run).seconds == pytest.approx(48.0)
     assert [epoch.number for epoch in first.epochs] == [1, 2]
     spans = [(epoch.ended or 0.0) - epoch.started for epoch in first.epochs]
     assert spans == pytest.approx([24.0, 24.0])
@@ -180,8 +173,7 @@ def test_each_trial_of_a_fixed_network_is_a_training(tmp_path: Path) -> None:
 def test_a_target_says_whether_a_training_succeeded(tmp_path: Path) -> None:
     entry = _read(_fixed_run(tmp_path / "run", target=0.8).root)
     assert [log.succeeded for log in entry.logs] == [True, False]
-    quality = entry.logs[0].quality
-    assert quality is not None
+    quality = present(entry.logs[0].quality)
     assert (quality.name, quality.higher_is_better, quality.target) == ("accuracy", True, 0.8)
 
 
@@ -195,14 +187,8 @@ def test_trainings_of_hpc_ai500_are_weighted_by_its_target_on_its_data(
     sections["dataset"] |= {"name": dataset, "path": "/data" if dataset == "imagenet" else None}
     config = RunConfig.model_validate(sections)
     manifest.model_copy(update={"config": config}).save(paths)
-    quality = _read(paths.root).logs[0].quality
-    assert quality is not None
+    quality = present(_read(paths.root).logs[0].quality)
     assert (quality.target, quality.weighted_by) == (0.8, weighted_by)
-
-
-def test_several_replicas_train_a_fixed_network_at_once(tmp_path: Path) -> None:
-    assert _read(_fixed_run(tmp_path / "run").root).scenario == "strong"
-    assert _read(_fixed_run(tmp_path / "two", replicas=2).root).scenario == "weak"
 
 
 def test_a_training_that_was_interrupted_and_gone_on_with_is_one(tmp_path: Path) -> None:
@@ -233,9 +219,8 @@ def test_a_training_that_was_interrupted_and_gone_on_with_is_one(tmp_path: Path)
         (n, right / 360) for n, right in ((1, 10), (2, 20), (3, 31), (4, 40))
     ]
     assert log.problems[0].startswith("r0-t000 was interrupted")
-    assert log.run is not None
     # 3 epochs of 24 s, 3 s, 2 s to build again, 2 epochs.
-    assert log.run.seconds == pytest.approx(5 * 24.0 + 3.0 + 2.0)
+    assert present(log.run).seconds == pytest.approx(5 * 24.0 + 3.0 + 2.0)
 
 
 def test_a_run_that_goes_on_has_no_score_yet(tmp_path: Path) -> None:
@@ -302,9 +287,9 @@ def test_the_best_networks_predictions_are_read(tmp_path: Path) -> None:
     best = max(_trials(paths), key=lambda t: t.best.quality if t.best else 0.0)
     number = [trial.id for trial in _trials(paths)].index(best.id)
     (log,) = _read(paths.root).logs
-    assert log.predictions is not None
-    assert (log.predictions.trial, log.predictions.samples) == (best.id, 360)
-    assert log.predictions.classes == number.to_bytes(4, "little") * 360
+    predictions = present(log.predictions)
+    assert (predictions.trial, predictions.samples) == (best.id, 360)
+    assert predictions.classes == number.to_bytes(4, "little") * 360
     assert "classes" not in log.model_dump()["predictions"]  # Not in JSON: too many.
 
 
@@ -312,9 +297,7 @@ def test_each_training_of_a_fixed_network_has_its_own_predictions(tmp_path: Path
     paths = _fixed_run(tmp_path / "run")
     _keep(paths, _trials(paths)[0], [1] * 360)
     first, second = _read(paths.root).logs
-    assert first.predictions is not None
-    assert first.predictions.trial == "r0-t000"
-    assert second.predictions is None
+    assert (present(first.predictions).trial, second.predictions) == ("r0-t000", None)
 
 
 @pytest.mark.parametrize(
@@ -347,11 +330,8 @@ def test_peaks_beside_a_run_are_read(tmp_path: Path) -> None:
         rates = {"matrix fp32": 1e11 + n, "matrix bf16": 1e12}  # The run is of fp32.
         path.write_text(json.dumps({"utc": n, "rates": rates, "host": "a"}))
     (log,) = _read(paths.root).logs
-    assert log.timeline is not None
-    assert [(p.utc, p.rates) for p in log.timeline.peaks] == [
-        (1.0, {"matrix fp32": 1e11 + 1.0}),
-        (2.0, {"matrix fp32": 1e11 + 2.0}),
-    ]
+    found = {each.utc: each.rates for each in present(log.timeline).peaks}
+    assert found == {n: {"matrix fp32": 1e11 + n} for n in (1.0, 2.0)}
 
 
 @pytest.mark.parametrize("accelerators", [(), ("Example GPU",)])
@@ -363,5 +343,4 @@ def test_a_run_says_whether_it_trained_on_accelerators(
 
     monkeypatch.setattr("tests.support.run_factory.Machine", machine)
     (log,) = _read(write_run(tmp_path / "run", SHORT).root).logs
-    assert log.timeline is not None
-    assert log.timeline.on_accelerators == bool(accelerators)
+    assert present(log.timeline).on_accelerators == bool(accelerators)

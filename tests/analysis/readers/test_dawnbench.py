@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.present import present
 from tests.support.training_logs import cifar10_entries
 
 from aiperf_hpc.analysis.readers.dawnbench import read_entry, read_inference
@@ -74,20 +75,17 @@ def test_descriptions_tell_the_system(tmp_path: Path) -> None:
         "dawn_resnet164_b_1p100-dawn_pytorch": (1, "P100", None),
         "diux_cifar_p3": (None, None, 3.06),
     }
-    found = {name: systems[name] for name in expected}
-    assert {
-        n: (s.accelerators, s.accelerator, s.cost_per_hour) for n, s in found.items()
-    } == expected
+    for name, values in expected.items():
+        system = systems[name]
+        assert (system.accelerators, system.accelerator, system.cost_per_hour) == values, name
 
 
 def test_the_benchmark_times_up_to_its_target(tmp_path: Path) -> None:
-    rows = "epoch\thours\ttop1Accuracy\n1\t0.5\t93.99\n2\t1\t94\n3\t1.5\t95\n"
+    rows = HEAD + "1\t0.5\t93.99\n2\t1\t94\n3\t1.5\t95\n"
     (log,) = only(read(tmp_path, rows)).logs
-    assert log.run
-    assert (log.run.seconds, log.succeeded) == (3600.0, True)
-    (failed,) = only(read(tmp_path, rows.replace("\t94\n", "\t93\n").replace("95", "93"))).logs
-    assert failed.run
-    assert (failed.run.seconds, failed.succeeded) == (5400.0, False)
+    assert (present(log.run).seconds, log.succeeded) == (3600.0, True)
+    (log,) = only(read(tmp_path, rows.replace("\t94\n", "\t93\n").replace("95", "93"))).logs
+    assert (present(log.run).seconds, log.succeeded) == (5400.0, False)
 
 
 def test_tables_of_any_make_say_the_same(tmp_path: Path) -> None:
@@ -134,10 +132,8 @@ def test_fractions_and_percentages_become_the_benchmarks_unit(
 
 
 def test_rows_that_lack_something_are_named(tmp_path: Path) -> None:
-    rows = (
-        "epoch\thours\ttop1Accuracy\n1\t0.5\tnan\n2\t1\t\n3\t\t80\n4\tinf\t81\n7\t2\t94.5\n9\t3\n"
-    )
-    entry = only(read(tmp_path, rows))
+    rows = "1\t0.5\tnan\n2\t1\t\n3\t\t80\n4\tinf\t81\n7\t2\t94.5\n9\t3\n"
+    entry = only(read(tmp_path, HEAD + rows))
     assert qualities(entry) == [None, None, 94.5]
     text = " / ".join(entry.problems)
     assert "line 2: top1Accuracy 'nan'" in text
@@ -149,11 +145,8 @@ def test_rows_that_lack_something_are_named(tmp_path: Path) -> None:
 
 def test_hours_that_go_backwards_are_named_and_time_nothing(tmp_path: Path) -> None:
     """As in an ImageNet entry with the hours of each epoch by itself."""
-    rows = "epoch\thours\ttop1Accuracy\n1\t0.13\t50\n2\t0.08\t94\n"
-    (log,) = only(read(tmp_path, rows)).logs
-    assert log.run
-    assert log.run.seconds is None
-    assert log.epochs == ()
+    (log,) = only(read(tmp_path, HEAD + "1\t0.13\t50\n2\t0.08\t94\n")).logs
+    assert (present(log.run).seconds, log.epochs) == (None, ())
     assert "line 3: time goes backwards, 0.08 h after 0.13 h" in log.problems[0]
 
 
@@ -231,8 +224,7 @@ def test_where_no_path_names_the_benchmark_the_columns_do(tmp_path: Path) -> Non
 
 def test_another_quality_than_the_benchmarks_has_no_target(tmp_path: Path) -> None:
     entry = only(read(tmp_path, DONE, task="ImageNet"))
-    quality = entry.logs[0].quality
-    assert quality
+    quality = present(entry.logs[0].quality)
     assert (quality.name, quality.target) == ("top1Accuracy", None)
     assert "measured by top5Accuracy" in entry.problems[0]
     assert entry.logs[0].succeeded is None
@@ -288,12 +280,10 @@ def infer(folder: Path, task: str = "CIFAR10", **described: object) -> ReadResul
 def test_inference(tmp_path: Path) -> None:
     entry = only(infer(tmp_path, latency=28.1, cost=None, top1Accuracy=94.46))
     assert (entry.benchmark, entry.logs, entry.problems) == ("CIFAR10 inference", (), ())
-    assert entry.inference
-    assert entry.inference.latency == pytest.approx(0.0281)
-    assert (entry.inference.cost, entry.inference.value) == (None, 94.46)
+    found = present(entry.inference)
+    assert (found.latency, found.cost, found.value) == (pytest.approx(0.0281), None, 94.46)
     squad = only(infer(tmp_path, "SQuAD", latency=590.0, cost=0.00015848, f1Score=0.752))
-    assert squad.inference
-    assert squad.inference.cost == 0.00015848
+    assert present(squad.inference).cost == 0.00015848
 
 
 def test_inference_without_what_it_needs(tmp_path: Path) -> None:
@@ -301,7 +291,5 @@ def test_inference_without_what_it_needs(tmp_path: Path) -> None:
     assert "neither 'latency' nor 'cost'" in reason(infer(tmp_path, top1Accuracy=94))
     # A public entry of CIFAR-10 states the wrong one of the two accuracies.
     entry = only(infer(tmp_path, latency=0.1345, top5Accuracy=94.2))
-    assert entry.inference
-    assert entry.inference.quality
-    assert entry.inference.quality.target is None
+    assert present(present(entry.inference).quality).target is None
     assert "CIFAR10 is measured by top1Accuracy" in entry.problems[0]

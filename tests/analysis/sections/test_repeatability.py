@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.present import present
 from tests.support.run_factory import Plan, write_run
 from tests.support.training_logs import entry
 
 from aiperf_hpc.analysis.layout import tables_as_lines
-from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
+from aiperf_hpc.analysis.metric import Metric, NotMeasuredError, required
 from aiperf_hpc.analysis.metrics.score import error, operations_per_second, regulated
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.run_directory import read_run
@@ -36,10 +37,7 @@ from aiperf_hpc.analysis.training_log import (
 
 
 def _minutes(log: TrainingLog) -> float:
-    seconds = None if log.run is None else log.run.seconds
-    if seconds is None:
-        raise NotMeasuredError("no end")
-    return seconds / 60.0
+    return required(None if log.run is None else log.run.seconds, "no end") / 60.0
 
 
 MINUTES = Metric("minutes", "time to solution", "min", "a test", _minutes)
@@ -66,6 +64,7 @@ def _search(
     peaks: tuple[float, ...] = (),
     seconds: float = 100.0,
     windows: Sequence[int] = (),
+    preset: str = "quickstart",
 ) -> Entry:
     """Return a run of 100 s as it would be read."""
     trained = (Throughput(network="n", batch_size=8, samples=round(10 * (rate or 0)), seconds=10),)
@@ -77,15 +76,16 @@ def _search(
         throughputs=() if rate is None else trained,
         peaks=tuple(Rates(utc=0.0, rates={"matrix": peak}) for peak in peaks),
     )
-    config = {"seed": seed, "preset": "quickstart"}
     log = TrainingLog(
         source=f"run {seed}",
         run=Interval(started=0.0, ended=seconds),
         succeeded=None,
         operations=operations,
         timeline=course,
-        settings={"hours": 100.0 / 3600.0, "nodes": 1, "config": config},
-    )
+        settings={
+            "hours": 100.0 / 3600.0, "nodes": 1, "config": {"seed": seed, "preset": preset},
+        },
+    )  # fmt: skip
     return _entry(f"run-{seed}", [log], ours=True)
 
 
@@ -95,33 +95,31 @@ def _of(*entries: Entry) -> Repeatability:
 
 def test_trainings_of_a_public_entry_are_repetitions() -> None:
     logs = [*(_log(minutes) for minutes in CORI), _log(500.0, succeeded=False)]
-    (found,) = _of(_entry("cori", logs)).repetitions
+    whole = _entry("cori", logs)
+    (found,) = _of(whole).repetitions
     (minutes,) = found.variations
     known = np.array([*CORI, 500.0])
     assert minutes.variation == pytest.approx(known.std(ddof=1) / known.mean())
     assert minutes.mean == pytest.approx(known.mean())
     assert len(minutes.values) == 6
     assert minutes.too_few_runs
-    assert minutes.interval is not None
-    assert minutes.interval.low < minutes.variation < (minutes.interval.high or 0.0)
-    assert found.target is not None
-    assert (found.target.reached, found.target.runs) == (5, 6)
-    assert found.verdicts == ()  # A limit is for our own scores.
-    assert found.noise is None
-
-
-def test_trainings_whose_logs_are_lost_did_not_reach_the_target() -> None:
-    whole = _entry("cori", [_log(minutes) for minutes in CORI])
+    interval = present(minutes.interval)
+    assert interval.low < minutes.variation < present(interval.high)
+    target = present(found.target)
+    assert (target.reached, target.runs) == (5, 6)
+    assert (found.verdicts, found.noise) == ((), None)  # A limit is for our own scores.
+    # Trainings whose logs are lost did not reach the target either.
     (found,) = _of(whole.model_copy(update={"lost": 2})).repetitions
-    assert found.target is not None
-    assert (found.target.reached, found.target.runs) == (len(CORI), len(CORI) + 2)
+    target = present(found.target)
+    assert (target.reached, target.runs) == (5, 8)
 
 
 def test_what_one_training_lacks_is_measured_of_the_others() -> None:
-    (found,) = _of(_entry("a", [_log(1.0), _log(None), _log(2.0)])).repetitions
-    assert found.variations[0].values == (1.0, 2.0)
-    assert "at least 3" in found.variations[0].interval_unavailable_reason
-    (table,) = tables(_of(_entry("a", [_log(1.0), _log(None), _log(2.0)])))
+    found = _of(_entry("a", [_log(1.0), _log(None), _log(2.0)]))
+    (minutes,) = found.repetitions[0].variations
+    assert minutes.values == (1.0, 2.0)
+    assert "at least 3" in minutes.interval_unavailable_reason
+    (table,) = tables(found)
     assert (table.columns[-1], table.rows[0][-1]) == ("of runs", "2 of 3")
     (table,) = tables(_of(_entry("a", [_log(1.0), _log(2.0)])))
     assert "of runs" not in table.columns
@@ -137,14 +135,8 @@ def test_one_training_is_no_repetition() -> None:
 
 
 def test_our_runs_are_repetitions_when_only_their_seeds_differ() -> None:
-    same = [_search(1000, seed=1), _search(1100, seed=2)]
-    other = _search(1000, seed=3)
-    settings = {**other.logs[0].settings, "config": {"seed": 3, "preset": "imagenet"}}
-    changed = other.model_copy(
-        update={"logs": (other.logs[0].model_copy(update={"settings": settings}),)}
-    )
-    found = _of(*same, changed)
-    assert [len(each.runs) for each in found.repetitions] == [2, 1]
+    runs = [_search(1000, seed=1), _search(1100, seed=2), _search(1000, seed=3, preset="imagenet")]
+    assert [len(each.runs) for each in _of(*runs).repetitions] == [2, 1]
 
 
 def test_a_run_that_ended_early_is_left_out() -> None:
@@ -184,10 +176,9 @@ def test_a_verdict_needs_confidence(variation: float, runs: int, verdict: str) -
 
 
 def test_more_runs_of_the_same_variation_decide() -> None:
-    undecided = verdict_on("ops", 0.03, 3)
-    assert undecided.runs_to_decide is not None
-    assert verdict_on("ops", 0.03, undecided.runs_to_decide).verdict == "PASS"
-    assert verdict_on("ops", 0.03, undecided.runs_to_decide - 1).verdict == "too few runs"
+    enough = present(verdict_on("ops", 0.03, 3).runs_to_decide)
+    assert verdict_on("ops", 0.03, enough).verdict == "PASS"
+    assert verdict_on("ops", 0.03, enough - 1).verdict == "too few runs"
     assert verdict_on("ops", 0.05, 10).runs_to_decide is None  # At the limit itself: never.
 
 
@@ -202,8 +193,7 @@ def test_the_machines_noise_is_told_from_the_searchs() -> None:
 
 
 def _shares(found: Repeatability) -> tuple[float, ...]:
-    noise = found.repetitions[0].noise
-    assert noise is not None
+    noise = present(found.repetitions[0].noise)
     return tuple(factor.fraction for factor in noise.factors)
 
 
@@ -223,10 +213,10 @@ def test_only_the_peaks_of_the_device_that_trained_are_the_machines(
     for seed, peak in ((1, 100.0), (2, 200.0)):
         run = _search(1000 * seed, seed=seed)
         rates = {"torch cpu matrix product fp32": 7.0, "torch cuda:0 matrix product fp32": peak}
-        log = run.logs[0]
-        assert log.timeline is not None
+        (log,) = run.logs
         update = {"peaks": (Rates(utc=0.0, rates=rates),), "on_accelerators": trained != "cpu"}
-        log = log.model_copy(update={"timeline": log.timeline.model_copy(update=update)})
+        timeline = present(log.timeline).model_copy(update=update)
+        log = log.model_copy(update={"timeline": timeline})
         runs.append(run.model_copy(update={"logs": (log,)}))
     assert _shares(_of(*runs))[0] == pytest.approx(machine)
 
@@ -240,23 +230,20 @@ def test_without_equal_work_nobody_knows_the_machine() -> None:
 def test_a_single_run_says_how_long_it_should_be() -> None:
     windows = np.random.default_rng(6).normal(1000.0, 100.0, 2000).round().astype(int).tolist()
     (found,) = _of(_search(1000, windows=[0, 0, 0, *windows])).repetitions
-    assert found.length is not None
+    length = present(found.length)
     # Independent windows of 1 s that vary by 10 %: (10 % / 1 %)² = 100 of them.
-    assert found.length.within_seconds == pytest.approx(100.0, rel=0.15)
-    assert found.length.steady
-    assert found.length.between_seconds is None
+    assert length.within_seconds == pytest.approx(100.0, rel=0.15)
+    assert (length.steady, length.between_seconds) == (True, None)
     assert "one run only" in found.noise_unavailable_reason
 
 
 def test_runs_that_differ_more_than_their_rates_vary_say_so() -> None:
     (found,) = _of(_search(1000, seed=1), _search(1100, seed=2)).repetitions
-    assert found.length is not None
+    length = present(found.length)
     # Two values a and b: deviation |a - b| / sqrt 2, over the mean 6.734 %; (6.734)² * 100 s.
-    assert found.length.between_seconds == pytest.approx(
-        100 * (100 / math.sqrt(2) / 1050 / 0.01) ** 2
-    )
-    assert found.length.within_seconds is None
-    assert "at least 8" in found.length.within_unavailable_reason
+    wanted = 100 * (100 / math.sqrt(2) / 1050 / 0.01) ** 2
+    assert (length.within_seconds, length.between_seconds) == (None, pytest.approx(wanted))
+    assert "at least 8" in length.within_unavailable_reason
 
 
 def _predicting(run: Entry, classes: Sequence[int]) -> Entry:
@@ -270,8 +257,7 @@ def _predicting(run: Entry, classes: Sequence[int]) -> Entry:
 def test_predictions_of_all_pairs_of_runs_are_compared() -> None:
     predicted = ([1, 2, 3, 4], [1, 2, 3, 5], [1, 9, 9, 9])
     runs = [_predicting(_search(1000 + n, seed=n), p) for n, p in enumerate(predicted)]
-    found = _of(*runs, _search(1004, seed=4)).repetitions[0].similarity
-    assert found is not None
+    found = present(_of(*runs, _search(1004, seed=4)).repetitions[0].similarity)
     # Equal: 3, 1 and 1 of 4; k / (8 - k).
     assert (found.pairs, len(found.runs)) == (3, 3)
     assert found.mean == pytest.approx((3 / 5 + 1 / 7 + 1 / 7) / 3)
@@ -300,8 +286,7 @@ def test_real_run_directories_are_compared(tmp_path: Path) -> None:
     (runs,) = found.repetitions
     assert (runs.name, runs.benchmark) == ("run-0, run-1, run-2", "automl on digits")
     assert [each.metric for each in runs.verdicts] == ["ops", "regulated", "error"]
-    assert runs.noise is not None
-    assert sum(factor.fraction for factor in runs.noise.factors) == pytest.approx(1.0)
+    assert sum(_shares(found)) == pytest.approx(1.0)
     text = list(tables_as_lines(tables(found)))
     verdicts = next(table for table in tables(found) if "limit" in table.columns)
     assert {row[verdicts.columns.index("limit")] for row in verdicts.rows} == {"5.0%"}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support import run_writer
 from tests.support.nodes import rank
+from tests.support.present import present
 from tests.support.run_factory import Plan, write_manifest
 from tests.support.training_logs import entry as make_entry
 
@@ -56,10 +57,8 @@ def reading(rate: float) -> Reading:
 
 
 def sweep(kernel: str, precision: str, rate: float, device: str = "cpu") -> Sweep:
-    return Sweep(
-        engine="torch", device=device, kernel=kernel, precision=precision,
-        readings=(reading(0.1 * rate), reading(rate)),
-    )  # fmt: skip
+    rates = (reading(0.1 * rate), reading(rate))
+    return Sweep(engine="torch", device=device, kernel=kernel, precision=precision, readings=rates)
 
 
 def peaks(*, cores: int = 1, memory: float = 20_000.0, storage: float | None = None) -> Peaks:
@@ -105,11 +104,8 @@ def write_run(
 ) -> Entry:
     """Write a run of one trial: 10 samples in two steps, of 1,000 operations each, in 2 s."""
     run, paths = run_writer.RunWriter(root), RunPaths(root)
-    config = {
-        "dataset": {"name": dataset, "path": "/data", "cache": cache},
-        "engine": {"name": name},
-    }
-    write_manifest(paths, Plan(config=config))
+    data = {"name": dataset, "path": "/data", "cache": cache}
+    write_manifest(paths, Plan(config={"dataset": data, "engine": {"name": name}}))
     graph = GraphStore(paths).save(GRAPH)
     started = run_writer.trial_started("t1", graph, precision="fp32")
     used = started.hyperparameters.model_copy(update={"batch_size": 5})
@@ -151,10 +147,8 @@ def test_one_worker_by_hand(tmp_path: Path) -> None:
     product; 5,000 were achieved. A convolution alone can be fused with nothing.
     """
     run, one = only(write_run(tmp_path / "run", beside=peaks()))
-    assert run.ceilings is not None
-    assert run.ceilings.compute == {"fp32": 10_000.0, "bf16": 40_000.0}
-    assert one.achieved == 5000.0
-    assert one.peak_fraction == 0.5
+    assert present(run.ceilings).compute == {"fp32": 10_000.0, "bf16": 40_000.0}
+    assert (one.achieved, one.peak_fraction) == (5000.0, 0.5)
     assert one.separate.intensity == pytest.approx(10_000 / 22_864)
     assert one.separate.attainable == pytest.approx(8747.4, abs=0.1)
     assert one.separate.bound == "memory"
@@ -219,19 +213,17 @@ def test_a_worker_has_its_share_of_the_machine(
     cores: int, where: Machine, ceilings: tuple[object, ...], peak_fraction: float, tmp_path: Path
 ) -> None:
     run, one = only(write_run(tmp_path / "r", beside=peaks(cores=cores), where=where))
-    assert run.ceilings is not None
-    assert (run.ceilings.fraction, run.ceilings.compute, run.ceilings.memory) == ceilings
+    own = present(run.ceilings)
+    assert (own.fraction, own.compute, own.memory) == ceilings
     assert run.accelerator == next(iter(where.accelerators), None)
     assert one.peak_fraction == peak_fraction
 
 
 def test_without_peaks_the_rest_is_there_and_it_is_said_what_to_do(tmp_path: Path) -> None:
     run, one = only(write_run(tmp_path / "r"))
-    assert run.peaks is None
-    assert run.ceilings is None
+    assert (run.peaks, run.ceilings, one.separate.attainable) == (None, None, None)
     assert one.achieved == 5000.0
     assert one.separate.intensity == pytest.approx(10_000 / 22_864)
-    assert one.separate.attainable is None
     assert any(note.startswith("no peaks were measured: `aiperf peaks") for note in run.notes)
     table = next(iter(tables(rooflines([entry(tmp_path / "r")], Options()))))
     (cells,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
@@ -254,9 +246,8 @@ def test_peaks_of_another_machine_are_a_note(tmp_path: Path) -> None:
     made = write_run(tmp_path / "r", beside=peaks())
     run, _ = only(made, Options(peaks=tmp_path / "other.json"))
     assert run.peaks == str(tmp_path / "other.json")
-    assert (
-        "the peaks are of elsewhere (Example CPU), the run was on node (Example CPU)" in run.notes
-    )
+    elsewhere = "the peaks are of elsewhere (Example CPU), the run was on node (Example CPU)"
+    assert elsewhere in run.notes
     assert any("5.0 processes wanted its 1 cores" in note for note in run.notes)
 
 
@@ -283,8 +274,7 @@ def test_what_has_no_roofline_says_why(tmp_path: Path) -> None:
 def test_a_lost_graph_is_named(tmp_path: Path) -> None:
     made = write_run(tmp_path / "r")
     RunPaths(tmp_path / "r").graph(GRAPH.hash).write_text("{}", "utf-8")
-    found = "cannot be grown again"
-    with pytest.raises(NotMeasuredError, match=found):
+    with pytest.raises(NotMeasuredError, match="cannot be grown again"):
         rooflines([made], Options())
 
 
@@ -292,7 +282,6 @@ def test_a_lost_graph_is_named(tmp_path: Path) -> None:
 def test_real_runs_have_rooflines(name: str, tmp_path: Path) -> None:
     subprocess.run(["tar", "-xzf", ARCHIVES / f"{name}.tar.gz", "-C", tmp_path], check=True)
     (run,) = rooflines([entry(tmp_path / name)], Options()).runs
-    assert run.architectures
     for one in run.architectures:
         assert 0 < one.separate.intensity < one.fused.intensity
         assert one.achieved > 0
@@ -305,12 +294,12 @@ def test_real_runs_have_rooflines(name: str, tmp_path: Path) -> None:
 
 def test_runs_with_peaks_are_drawn(tmp_path: Path) -> None:
     """Two ranks that read from storage have all three panels; without peaks there is no drawing."""
-    all_kinds = write_run(
-        tmp_path / "a", beside=peaks(storage=40.0), hosts=("node", "node"), staged=2800
-    )
-    plain = write_run(tmp_path / "b", beside=peaks())
-    none = write_run(tmp_path / "c")
-    three, one = draw_rooflines(rooflines([all_kinds, plain, none], Options()))
+    full, two = peaks(storage=40.0), ("node", "node")
+    runs = [
+        write_run(tmp_path / "a", beside=full, hosts=two, staged=2800),
+        write_run(tmp_path / "b", beside=peaks()), write_run(tmp_path / "c"),
+    ]  # fmt: skip
+    three, one = draw_rooflines(rooflines(runs, Options()))
     assert (three.title, one.title) == ("Roofline of a", "Roofline of b")
     for words in ("memory 20.0 kB/s", "network 1.00 kB/s", "storage 20.0 B/s"):
         assert words in three.svg

@@ -6,6 +6,7 @@ import math
 import xml.etree.ElementTree as ET
 
 import pytest
+from tests.support.present import present
 from tests.support.training_logs import entry as make_entry
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
@@ -60,15 +61,21 @@ def simple(accelerators: int, epochs: int, rate: float, local: int = 2, **others
     return entry(accelerators, training(epochs, rate, local * accelerators), **others)
 
 
+NEVER = entry(8, training(5, 190.0, 16, reached=False))
+"""An entry that never reached its target."""
+
+
 def study(*entries: Entry, scales: tuple[int, ...] = ()) -> ScalingStudy:
     return scaling_studies(entries, Options(scales=scales)).studies[0]
 
 
 def text(*entries: Entry) -> str:
-    """All that the tables of the studies say."""
-    found = list(tables(scaling_studies(entries, Options())))
-    cells = [cell for table in found for row in table.rows for cell in row]
-    return " ".join([*cells, *(said for table in found for said in table.remarks)])
+    """Return titles, cells and remarks of all tables."""
+    return " ".join(
+        part
+        for table in tables(scaling_studies(entries, Options()))
+        for part in (table.title, *(cell for row in table.rows for cell in row), *table.remarks)
+    )
 
 
 def test_speed_up_and_efficiency_are_relative_to_the_smallest() -> None:
@@ -112,27 +119,30 @@ def test_laws_along_equal_work_predict_other_scales() -> None:
     assert predicted.compute_minutes.value == pytest.approx(80 * SAMPLES / 6_400 / 60)
     assert predicted.minutes.high is not None
     assert predicted.minutes.value > predicted.compute_minutes.value
-    assert made.epochs_by_batch is not None
-    assert made.epochs_by_batch.exponent == pytest.approx(0.5)
-
-
-def test_other_scales_are_twice_and_four_times_the_largest() -> None:
+    assert present(made.epochs_by_batch).exponent == pytest.approx(0.5)
     (work,) = study(simple(4, 10, 100.0), simple(16, 20, 400.0)).equal_work
-    assert [one.accelerators for one in work.predictions] == [32, 64]
+    assert [one.accelerators for one in work.predictions] == [32, 64]  # Twice, four times 16.
 
 
-def test_two_entries_leave_no_uncertainty_and_the_text_says_so() -> None:
-    said = text(simple(4, 10, 100.0), simple(16, 20, 300.0))
-    assert "two points determine these laws: their uncertainty is not known" in said
-    assert "(" not in said
-    three = text(simple(4, 10, 100.0), simple(16, 20, 300.0), simple(64, 30, 1_000.0))
-    assert "with a probability of 95 %" in three
-    assert "not known" not in three
-
-
-def test_throughput_that_outgrows_the_accelerators_is_warned_of() -> None:
-    assert "do not rely on" in text(simple(4, 10, 100.0), simple(8, 10, 300.0))
-    assert "do not rely on" not in text(simple(4, 10, 100.0), simple(8, 10, 190.0))
+@pytest.mark.parametrize(
+    ("entries", "stated", "absent"),
+    [
+        ([simple(4, 10, 100.0), simple(16, 20, 300.0)],
+         "two points determine these laws: their uncertainty is not known", "("),
+        ([simple(4, 10, 100.0), simple(16, 20, 300.0), simple(64, 30, 1_000.0)],
+         "with a probability of 95 %", "not known"),
+        ([simple(4, 10, 100.0), simple(8, 10, 300.0)], "do not rely on", "inf"),
+        ([simple(4, 10, 100.0), simple(8, 10, 190.0)], "predicted at", "do not rely on"),
+        ([simple(4, 10, 100.0), NEVER], "–", "inf"),
+        ([simple(4, 9, 9.0), simple(8, 9, 9.0), simple(2, 9, 9.0, benchmark="cosmoflow")],
+         "in no study: n2: no other scale of cosmoflow, hpc-1.0, open than 2", "inf"),
+    ],
+    ids=["two points", "three points", "superlinear", "linear", "not converged", "in no study"],
+)  # fmt: skip
+def test_the_text_states_limits_of_the_laws(entries: list[Entry], stated: str, absent: str) -> None:
+    found = text(*entries)
+    assert stated in found
+    assert absent not in found
 
 
 def test_different_work_per_accelerator_is_not_extrapolated() -> None:
@@ -143,33 +153,25 @@ def test_different_work_per_accelerator_is_not_extrapolated() -> None:
 
 def test_the_component_is_over_trainings() -> None:
     made = study(entry(4, training(10, 100.0, 8), training(12, 100.0, 8)), simple(16, 20, 400.0))
-    assert made.component is not None
-    assert made.component.trainings == 3
-    assert made.component.exponent == pytest.approx(
-        math.log(20 / math.sqrt(120)) / math.log(4), rel=0.02
-    )
+    component = present(made.component)
+    exponent = math.log(20 / math.sqrt(120)) / math.log(4)
+    assert (component.trainings, component.exponent) == (3, pytest.approx(exponent, rel=0.02))
 
 
-def test_what_never_converged_has_throughput_and_dashes() -> None:
-    never = entry(8, training(5, 190.0, 16, reached=False))
-    made = study(simple(4, 10, 100.0), never)
+def test_an_entry_that_never_converged_has_throughput_alone() -> None:
+    made = study(simple(4, 10, 100.0), NEVER)
     assert made.points[1].efficiency == pytest.approx(0.95)
     assert (made.points[1].epochs, made.points[1].minutes) == (None, None)
     assert "equal_work" in made.missing
-    said = text(simple(4, 10, 100.0), never)
-    assert "–" in said
-    assert "inf" not in said
 
 
 def test_of_mlperfs_trainings_the_fastest_and_the_slowest_do_not_count() -> None:
     many = entry(4, *(training(epochs, 100.0, 8) for epochs in (30, 11, 12, 13, 2)))
     point = study(many, simple(8, 10, 190.0)).points[0]
-    assert point.epochs is not None
-    assert sorted(point.epochs.values) == [11.0, 12.0, 13.0]
+    assert sorted(present(point.epochs).values) == [11.0, 12.0, 13.0]
     ours = many.model_copy(update={"format": "aiperf"})
     own = study(ours, simple(8, 10, 190.0)).points[0].epochs
-    assert own is not None
-    assert len(own.values) == 5
+    assert len(present(own).values) == 5
 
 
 def test_an_entry_with_two_failed_trainings_is_not_valid_and_named() -> None:
@@ -189,13 +191,6 @@ def test_an_entry_without_samples_or_time_does_not_spoil_the_others() -> None:
     assert "no time passed" in made.excluded["still"]
 
 
-def test_only_equal_rounds_and_divisions_are_compared() -> None:
-    with pytest.raises(NotMeasuredError, match="no other scale of deepcam, hpc-0.7, open than 4"):
-        scaling_studies([simple(4, 9, 9.0, round="hpc-0.7"), simple(8, 9, 9.0)], Options())
-    with pytest.raises(NotMeasuredError, match="no other scale"):
-        scaling_studies([simple(4, 9, 9.0, division="closed"), simple(8, 9, 9.0)], Options())
-
-
 def test_models_of_accelerators_are_compared_together_and_apart() -> None:
     other = simple(8, 9, 400.0, name="a", accelerator="A100")
     made = scaling_studies([simple(4, 9, 100.0), simple(8, 9, 190.0), other], Options())
@@ -212,20 +207,18 @@ def test_models_of_accelerators_are_compared_together_and_apart() -> None:
     [
         ([], "with different numbers of accelerators"),
         ([simple(4, 9, 9.0)], "n4: no other scale"),
+        ([simple(4, 9, 9.0, round="hpc-0.7"), simple(8, 9, 9.0)],
+         "no other scale of deepcam, hpc-0.7, open than 4"),
+        ([simple(4, 9, 9.0, division="closed"), simple(8, 9, 9.0)], "no other scale"),
         ([simple(4, 9, 9.0), simple(4, 9, 9.0, name="twin")], "twin: no other scale"),
         ([simple(4, 9, 9.0, scenario="weak")], "n4: several models at once"),
         ([entry(None, training(9, 9.0, 8), name="x")], "x: the number of accelerators of"),
         ([entry(4, name="empty")], "empty: the entry has no trainings"),
     ],
-)
+)  # fmt: skip
 def test_without_two_scales_there_is_a_reason(others: list[Entry], reason: str) -> None:
     with pytest.raises(NotMeasuredError, match=reason):
         scaling_studies(others, Options())
-
-
-def test_an_entry_in_no_study_is_named() -> None:
-    said = text(simple(4, 9, 9.0), simple(8, 9, 9.0), simple(2, 9, 9.0, benchmark="cosmoflow"))
-    assert "in no study: n2: no other scale of cosmoflow, hpc-1.0, open than 2" in said
 
 
 def test_a_machine_without_accelerators_is_counted_by_ranks() -> None:
@@ -260,8 +253,8 @@ def test_the_figure_has_four_panels_with_their_ideal_lines() -> None:
     assert "75.0%" in plot.description
 
 
-def test_the_figure_of_what_never_converged_says_so() -> None:
-    never = [entry(n, training(5, 30.0 * n, 2 * n, reached=False)) for n in (4, 8)]
-    (plot,) = draw_scaling(scaling_studies(never, Options()))
+def test_the_figure_states_that_no_training_converged() -> None:
+    slow = entry(4, training(5, 100.0, 8, reached=False))
+    (plot,) = draw_scaling(scaling_studies([slow, NEVER], Options()))
     assert "no training converged" in str(plot.svg)
     assert "an unknown number" in plot.description

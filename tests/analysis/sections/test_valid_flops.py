@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -97,23 +97,26 @@ def test_a_training_that_lacks_something_is_named_and_left_out() -> None:
     assert any(note.startswith("a: without x: the benchmark has no target") for note in table.notes)
 
 
-def test_models_that_train_at_once_add_up() -> None:
-    one = entry("a", training(0.124), training(0.248), scenario="weak")
-    (row,) = valid_flops_table([one], Options(vflops_exponent=2)).rows
-    assert row.flops == pytest.approx(20_000.0)
-    assert row.vflops == pytest.approx(12_500.0)
+LATER = Interval(started=100.0, ended=200.0)
+
+
+@pytest.mark.parametrize(
+    ("logs", "flops", "vflops"),
+    [
+        # Two at once of 10,000 FLOPS each.
+        ((training(0.124), training(0.248)), 20_000.0, 12_500.0),
+        # Three of 100 s each in 200 s: two at once, then the third alone.
+        ((training(0.124), training(0.124), training(0.248, run=LATER)),
+         3_000_000 / 200, (2 + 0.25) * 1_000_000 / 200),
+    ],
+)  # fmt: skip
+def test_rates_of_concurrent_models_add_up(
+    logs: Sequence[TrainingLog], flops: float, vflops: float
+) -> None:
+    weak = entry("a", *logs, scenario="weak")
+    (row,) = valid_flops_table([weak], Options(vflops_exponent=2)).rows
+    assert (row.flops, row.vflops) == (pytest.approx(flops), pytest.approx(vflops))
     assert row.deviation is None
-
-
-def test_models_that_a_replica_trains_one_after_another_do_not_add_up() -> None:
-    """Of 100 s each, in 200 s: two at once, then one beside one that is not there."""
-    later = Interval(started=100.0, ended=200.0)
-    logs = (training(0.124), training(0.124), training(0.248, run=later))
-    (row,) = valid_flops_table(
-        [entry("a", *logs, scenario="weak")], Options(vflops_exponent=2)
-    ).rows
-    assert row.flops == pytest.approx(3_000_000 / 200)
-    assert row.vflops == pytest.approx((2 + 0.25) * 1_000_000 / 200)
 
 
 def test_a_target_that_nobody_reached_has_no_time() -> None:
@@ -139,17 +142,7 @@ def test_the_highest_comes_first_and_what_is_missing_is_named() -> None:
     }
 
 
-def test_where_no_entry_has_any_the_reasons_are_given() -> None:
-    for entries, reason in (
-        ([entry("dumb", training(0.1, quality=None))], "dumb: the benchmark has no target: name"),
-        ([], "there is no entry"),
-        ([entry("bare")], "bare: the entry has no trainings"),
-    ):
-        with pytest.raises(NotMeasuredError, match=reason):
-            valid_flops_table(entries, Options())
-
-
-def test_a_declaration_of_all_entries_stands_with_each() -> None:
+def test_a_declaration_is_of_all_entries_or_of_one() -> None:
     both = [entry("a", training(0.1)), entry("b", training(0.1))]
     table = valid_flops_table(both, Options(declarations=(declaration(),)))
     assert [one.entry for one in table.declared] == ["a", "b"]
@@ -157,10 +150,6 @@ def test_a_declaration_of_all_entries_stands_with_each() -> None:
     assert declared.title == "free level, declared of a, b"
     assert declared.rows[4] == ("5 framework", "changed", "JAX 0.4")
     assert declared.rows[8] == ("9 problem domain", "as the benchmark has it", "")
-
-
-def test_each_entry_has_its_own_declaration() -> None:
-    both = [entry("a", training(0.1)), entry("b", training(0.1))]
     own = (declaration(of="b"), declaration("system", of="a"))
     table = valid_flops_table(both, Options(declarations=own))
     levels = {one.entry: one.declaration.level for one in table.declared}
@@ -252,14 +241,11 @@ def errors(exponent: int) -> list[float]:
     return [abs(ours[name] / vpflops - 1.0) for name, (vpflops, _, _) in RANKING.items()]
 
 
-def test_the_published_ranking_fits_an_exponent_of_10() -> None:
+def test_the_published_ranking_fits_an_exponent_of_10_and_not_of_5() -> None:
     assert published(10)["Fujitsu"] == pytest.approx(31.41, rel=0.001)
     assert published(10)["Tencent"] == pytest.approx(6.44, rel=0.001)
     assert max(errors(10)) < 0.055  # Facebook's, which has the target quality whatever n is.
     assert sorted(errors(10))[-2] < 0.017
-
-
-def test_the_published_ranking_does_not_fit_an_exponent_of_5() -> None:
     assert published(5)["Fujitsu"] == pytest.approx(34.03, abs=0.01)
     assert sum(error > 0.06 for error in errors(5)) == 6
 
@@ -293,22 +279,29 @@ def test_flops_are_weighted_by_the_quality_over_its_target(
 
 
 @pytest.mark.parametrize(
-    ("quality", "achieved", "exponent", "said"),
+    ("compute", "reason"),
     [
-        (toward(0.124, higher=False), 0.0, 5, "is meaningless"),
-        (toward(0.0), 0.5, 5, "is meaningless"),
-        (toward(0.82), -0.1, 5, "is meaningless"),
-        (toward(0.82), math.nan, 5, "is meaningless"),
-        (toward(1.0), 1e100, 10, "is no number"),
-        (toward(1.0), 2.0, 1010, "is no number"),
-        (toward(1.0), 0.5, 2000, "is no number"),
+        (partial(valid_flops, 1e15, toward(0.124, higher=False), 0.0, 5), "is meaningless"),
+        (partial(valid_flops, 1e15, toward(0.0), 0.5, 5), "is meaningless"),
+        (partial(valid_flops, 1e15, toward(0.82), -0.1, 5), "is meaningless"),
+        (partial(valid_flops, 1e15, toward(0.82), math.nan, 5), "is meaningless"),
+        (partial(valid_flops, 1e15, toward(1.0), 1e100, 10), "is no number"),
+        (partial(valid_flops, 1e15, toward(1.0), 2.0, 1010), "is no number"),
+        (partial(valid_flops, 1e15, toward(1.0), 0.5, 2000), "is no number"),
+        (partial(known_count, "cosmoflow", 1_280), "262,144 or 524,288, not 1,280 samples"),
+        (partial(known_count, "cosmoflow", None), "not no size"),
+        (partial(known_count, "openfold", 1_000), "known for openfold"),
+        (partial(valid_flops_table, [], Options()), "there is no entry"),
+        (partial(valid_flops_table, [entry("bare")], Options()), "bare: the entry has no train"),
+        (partial(valid_flops_table, [entry("dumb", training(0.1, quality=None))], Options()),
+         "dumb: the benchmark has no target: name"),
     ],
-)
-def test_what_has_no_valid_flops_says_why(
-    quality: Quality, achieved: float, exponent: int, said: str
+)  # fmt: skip
+def test_the_error_states_why_there_are_no_valid_flops(
+    compute: Callable[[], object], reason: str
 ) -> None:
-    with pytest.raises(NotMeasuredError, match=said):
-        valid_flops(1e15, quality, achieved, exponent)
+    with pytest.raises(NotMeasuredError, match=reason):
+        compute()
 
 
 @pytest.mark.parametrize(("kernel", "samples"), [(2, 262_144), (3, 524_288)])
@@ -324,25 +317,11 @@ def test_cosmoflows_count_is_that_of_its_layers(kernel: int, samples: int) -> No
     assert known_count("cosmoflow", samples).operations == 3 * forward - convolutions[0]
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "samples", "said"),
-    [
-        ("cosmoflow", 1_280, "262,144 or 524,288, not 1,280 samples"),
-        ("cosmoflow", None, "not no size"),
-        ("openfold", 1_000, "known for openfold"),
-    ],
-)
-def test_what_has_no_known_count_says_so(benchmark: str, samples: int | None, said: str) -> None:
-    with pytest.raises(NotMeasuredError, match=said):
-        known_count(benchmark, samples)
-
-
 def test_the_exponent_is_the_papers_unless_another_is_chosen() -> None:
-    assert exponent_of("deepcam", None) == (10, "HPC AI500")
-    assert exponent_of("extreme-weather on weather", None) == (10, "HPC AI500")
-    assert exponent_of("resnet50-v1.5 on imagenet", None) == (5, "HPC AI500")
-    assert exponent_of("resnet", None) == (5, "HPC AI500")
-    assert exponent_of("automl on imagenet", None) == (5, "HPC AI500")
+    for benchmark in ("deepcam", "extreme-weather on weather"):
+        assert exponent_of(benchmark, None) == (10, "HPC AI500")
+    for benchmark in ("resnet50-v1.5 on imagenet", "resnet", "automl on imagenet"):
+        assert exponent_of(benchmark, None) == (5, "HPC AI500")
     assert exponent_of("resnet", 10) == (10, "chosen")
     assert exponent_of("cosmoflow", None)[0] == 5
 
