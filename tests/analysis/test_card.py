@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.present import present
 from tests.support.result_logs import unpacked
 from tests.support.run_factory import Plan, write_run
 
@@ -83,22 +84,17 @@ def test_a_search_has_a_time_to_accuracy_and_no_time_to_solution(runs: Path) -> 
 def test_runs_of_other_workloads_have_figures_of_their_own(runs: Path) -> None:
     """One run taken for another workload's, of more operations than the other and less quality."""
     analysis = analyze(read_sources([runs]), Options())
-    (log,) = analysis.entries[1].logs
-    more = {"operations": 10 * (log.operations or 0)}
-    other = analysis.entries[1].model_copy(
-        update={"benchmark": "volumes", "logs": (log.model_copy(update=more),)}
-    )
-    card = make_card(analyze(ReadResult((analysis.entries[0], other)), Options()))
-    assert set(of_workloads(card, "AIPerf", "operations per second")) == {
-        ("automl on digits", "run-1"), ("volumes", "run-2"),
-    }  # fmt: skip
-    assert [workload for workload, _ in of_workloads(card, "HPC AI500", "Valid FLOPS")] == [
-        "automl on digits", "volumes",
-    ]  # fmt: skip
+    first, second = analysis.entries
+    (log,) = second.logs
+    more = log.model_copy(update={"operations": 10 * present(log.operations)})
+    other = second.model_copy(update={"benchmark": "volumes", "logs": (more,)})
+    card = make_card(analyze(ReadResult((first, other)), Options()))
+    both = [("automl on digits", "run-1"), ("volumes", "run-2")]
+    assert of_workloads(card, "AIPerf", "operations per second") == both
+    assert of_workloads(card, "HPC AI500", "Valid FLOPS") == both
     one = of_workloads(card, "MLPerf HPC", "time to solution")
     assert one == [("", "a run that searches ends by its time: see the time to accuracy")]
-    text = " ".join(" ".join(lines(card)).split())
-    assert "volumes run-2" in text
+    assert "volumes run-2" in " ".join(" ".join(lines(card)).split())
 
 
 def of_workloads(card: Card, benchmark: str, name: str) -> list[tuple[str, str]]:

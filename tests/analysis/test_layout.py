@@ -36,26 +36,49 @@ def test_every_table_fits_the_window_and_loses_no_cell(columns: int) -> None:
     assert joined.count("word") == 41
 
 
-def test_columns_are_aligned_numbers_to_the_right_and_words_to_the_left() -> None:
-    table = Table(
-        ("entry", "minutes", "verdict"),
-        (("a", "1,000.00", "PASS"), ("bcd", "1.00", "too few runs")),
-        words=(2,),
-    )
-    assert lines(table, 80) == [
-        "  entry   minutes  verdict",
-        "  a      1,000.00  PASS",
-        "  bcd        1.00  too few runs",
-    ]
-
-
-def test_a_long_head_is_broken_and_stands_on_its_column() -> None:
-    table = Table(("entry", "accelerators each"), (("a", "8"),))
-    assert lines(table, 80) == [
-        "         accelerators",
-        "  entry          each",
-        "  a                 8",
-    ]
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (
+            Table(
+                ("entry", "minutes", "verdict"),
+                (("a", "1,000.00", "PASS"), ("bcd", "1.00", "too few runs")),
+                words=(2,),
+            ),
+            [
+                "  entry   minutes  verdict",
+                "  a      1,000.00  PASS",
+                "  bcd        1.00  too few runs",
+            ],
+        ),
+        (
+            Table(("entry", "accelerators each"), (("a", "8"),)),
+            ["         accelerators", "  entry          each", "  a                 8"],
+        ),
+        (
+            Table(
+                ("metric", *["a figure"] * 5),
+                (("time in training and evaluation, share of the whole run", *["1,234.56"] * 5),),
+                words=(0,),
+            ),
+            [
+                "  metric                    a figure  a figure  a figure  a figure  a figure",
+                "  time in training and      1,234.56  1,234.56  1,234.56  1,234.56  1,234.56",
+                "  evaluation, share of the",
+                "  whole run",
+            ],
+        ),
+        (
+            Table(("network",), tuple((str(n),) for n in range(9)), brief=2),
+            ["  network", "  0", "  1", "  and 7 more, all of them with --report or --json"],
+        ),
+        (Table(notes=("a note",)), ["  a note"]),
+        (Table(), []),
+    ],
+    ids=["alignment", "long head", "names of words", "brief", "notes alone", "nothing"],
+)
+def test_the_lines_of_a_table(table: Table, text: list[str]) -> None:
+    assert lines(table, 80) == text
 
 
 def test_columns_without_room_stand_below_with_the_names_again() -> None:
@@ -77,18 +100,6 @@ def test_names_are_shortened_no_further_than_they_differ() -> None:
     assert "2, cosmoflow weak  " in second
 
 
-def test_names_of_words_are_broken_and_not_shortened() -> None:
-    figures = ("1,234.56",) * 5
-    name = "time in training and evaluation, share of the whole run"
-    table = Table(("measure", *("a figure" for _ in figures)), ((name, *figures),), words=(0,))
-    assert lines(table, 80) == [
-        "  measure                   a figure  a figure  a figure  a figure  a figure",
-        "  time in training and      1,234.56  1,234.56  1,234.56  1,234.56  1,234.56",
-        "  evaluation, share of the",
-        "  whole run",
-    ]
-
-
 def test_a_name_is_cut_in_its_middle() -> None:
     assert shortened("Lab machine cosmoflow weak", 14) == "Lab ma…ow weak"
     assert shortened("short", 14) == "short"
@@ -100,18 +111,6 @@ def test_wide_characters_and_controls_keep_columns_in_line() -> None:
     head, wide, odd = lines(table, 80)
     assert odd == r"  a\x1bb c  22"
     assert width(head) == width(wide) == width(odd)
-
-
-def test_only_as_many_rows_as_will_do_are_shown() -> None:
-    table = Table(("network",), tuple((str(n),) for n in range(9)), brief=2)
-    assert lines(table, 80) == [
-        "  network", "  0", "  1", "  and 7 more, all of them with --report or --json",
-    ]  # fmt: skip
-
-
-def test_a_table_of_remarks_has_no_head() -> None:
-    assert lines(Table(notes=("a note",)), 80) == ["  a note"]
-    assert lines(Table(), 80) == []
 
 
 def test_names_that_share_a_reason_stand_together() -> None:

@@ -24,13 +24,7 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.manifest import RULES
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import DatasetLoaded, Evaluated, TrainingStarted
-from aiperf_hpc.trial import (
-    DatasetInfo,
-    Hyperparameters,
-    RoundPhase,
-    TensorSpec,
-    TrialState,
-)
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters, RoundPhase, TensorSpec, TrialState
 
 COSMOFLOW = DatasetInfo(
     name="cosmoflow", sha256="0" * 64, inputs={"volume": TensorSpec(shape=(128, 128, 128, 4))},
@@ -67,10 +61,8 @@ def write_run(
         for epoch, quality in enumerate(curve, 1):
             now += 100
             run.replica(now - 10, run_writer.progress(trial, train=data.train_samples, epoch=epoch))
-            run.replica(
-                now, run_writer.progress(trial, validation=data.validation_samples, epoch=epoch)
-            )
-            run.replica(now, _evaluated(trial, epoch, quality, data))
+            validated = run_writer.progress(trial, validation=data.validation_samples, epoch=epoch)
+            run.replica(now, validated, _evaluated(trial, epoch, quality, data))
         state = TrialState.STOPPED if number == len(curves) - 1 else TrialState.COMPLETED
         run.replica(now + 1, run_writer.trial_ended(trial, state))
         now += 5
@@ -150,15 +142,14 @@ def test_closed_settings_on_other_data_are_of_no_closed_division(tmp_path: Path)
 
 def test_a_log_states_the_settings_as_the_reference_does(logs: list[Path]) -> None:
     values = {event["key"]: event["value"] for event in events(logs[1])}
-    assert values["submission_benchmark"] == "cosmoflow"
-    assert values["submission_division"] == "closed"
-    assert (values["global_batch_size"], values["seed"]) == (128, 2)
-    assert values["opt_base_learning_rate"] == pytest.approx(0.002)
-    assert values["opt_learning_rate_warmup_factor"] == 2.0
-    assert values["opt_learning_rate_decay_boundary_epochs"] == [32, 64]
-    assert values["opt_learning_rate_decay_factor"] == 0.25
-    assert (values["dropout"], values["opt_weight_decay"]) == (0.5, 0.0)
-    assert values["cache_clear"] is False
+    expected = {
+        "submission_benchmark": "cosmoflow", "submission_division": "closed",
+        "global_batch_size": 128, "seed": 2, "opt_base_learning_rate": pytest.approx(0.002),
+        "opt_learning_rate_warmup_factor": 2.0, "opt_learning_rate_decay_factor": 0.25,
+        "opt_learning_rate_decay_boundary_epochs": [32, 64],
+        "dropout": 0.5, "opt_weight_decay": 0.0, "cache_clear": False,
+    }  # fmt: skip
+    assert {key: values[key] for key in expected} == expected
 
 
 def test_times_are_those_of_the_records(logs: list[Path]) -> None:

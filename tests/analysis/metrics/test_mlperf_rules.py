@@ -71,12 +71,12 @@ def test_the_mean_is_scipys_trimmed_mean() -> None:
 
 def test_how_many_runs_the_rules_want() -> None:
     """hpc_training_rules.adoc, Benchmark results; benchmark_meta.py of mlcommons/logging."""
-    hpc = {name: required_runs(name, "hpc-3.0") for name in ("cosmoflow", "deepcam", "oc20")}
-    assert hpc == {"cosmoflow": 10, "deepcam": 5, "oc20": 5}
-    assert required_runs("openfold", None) == 10
-    assert required_runs("ncf", "training-0.5") == 100
-    assert required_runs("ncf", "training-0.6") == 10
-    assert required_runs("unheard", None) is None
+    for benchmark, round_, runs in (
+        ("cosmoflow", "hpc-3.0", 10), ("deepcam", "hpc-3.0", 5), ("oc20", "hpc-3.0", 5),
+        ("openfold", None, 10), ("ncf", "training-0.5", 100), ("ncf", "training-0.6", 10),
+        ("unheard", None, None),
+    ):  # fmt: skip
+        assert required_runs(benchmark, round_) == runs
 
 
 def analysed(root: Path) -> Analysis:
@@ -111,10 +111,9 @@ def test_one_failed_run_is_the_slowest_and_two_make_no_result(tmp_path: Path) ->
     one = analysed(entry(tmp_path / "a", [30.0, 10.0, None, 20.0, 40.0])).metrics[0]
     assert tuple(sorted(one.metrics["time_to_solution"].scored)) == (0, 3, 4)
     two = analysed(entry(tmp_path / "b", [30.0, 10.0, None, None, 40.0])).metrics[0]
-    assert not two.valid
     reason = "2 of 5 runs failed, and 1 may: not a valid result"
-    assert two.missing["time_to_solution"] == two.missing["epochs"] == reason
-    assert two.missing["time_to_accuracy"] == reason
+    missing = {two.missing[name] for name in ("time_to_solution", "epochs", "time_to_accuracy")}
+    assert (two.valid, missing) == (False, {reason})
     assert len(two.metrics["train_throughput"].scored) == 3
 
 
@@ -129,7 +128,7 @@ def test_too_few_runs_are_a_problem(
     lengths: list[float | None], problem: str, tmp_path: Path
 ) -> None:
     (found,) = analysed(entry(tmp_path, lengths)).metrics
-    assert (found.metrics["time_to_solution"].deviation is None) == (len(lengths) == 1)
+    assert found.metrics["time_to_solution"].deviation is None
     assert found.problems == (problem,)
 
 
@@ -183,16 +182,11 @@ def test_no_model_reached_its_target(tmp_path: Path) -> None:
     assert found.missing is not None
 
 
-def test_text_fits_a_hundred_columns_and_says_all(tmp_path: Path) -> None:
+def test_the_text_has_figures_and_problems(tmp_path: Path) -> None:
     entry(tmp_path, [30.0, 10.0, 50.0, 20.0, None])
     (tmp_path / "Lab/results/box/strong/oc20/result_9.txt").write_text("")
     weak(tmp_path, [1, 2, 3, 4, 5])
-    analysis = analysed(tmp_path)
-    text = list(lines(analysis))
-    # Names of entries and files apart, which stand at the end of a line or on one of their own.
-    names = [each.name for each in analysis.entries]
-    free = [one for one in text if not one.startswith("not read") and not one.endswith((*names,))]
-    assert all(len(one) <= 100 for one in free)
+    text = list(lines(analysed(tmp_path)))
     joined = "\n".join(text)
     assert "2 of 6 runs failed, and 1 may: not a valid result" in joined
     assert "  training, per accelerator    " in joined

@@ -123,13 +123,10 @@ def test_names_from_logs_are_text_and_no_markup(analysis: Analysis) -> None:
     entry = analysis.entries[0]
     hostile = entry.model_copy(update={"name": "<script>alert(1)</script>"})
     metrics = analysis.metrics[0].model_copy(update={"entry": hostile.name})
-    changed = analysis.model_copy(
-        update={
-            "entries": (hostile, *analysis.entries[1:]),
-            "metrics": (metrics, *analysis.metrics[1:]),
-        }
-    )
-    text = render(changed)
+    changed = {
+        "entries": (hostile, *analysis.entries[1:]), "metrics": (metrics, *analysis.metrics[1:]),
+    }  # fmt: skip
+    text = render(analysis.model_copy(update=changed))
     assert "<script" not in text
     assert "&lt;script&gt;" in text
 

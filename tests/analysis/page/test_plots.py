@@ -23,12 +23,7 @@ from aiperf_hpc.analysis.page.plots import (
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.cost import cost_to_accuracy
 from aiperf_hpc.analysis.sections.thresholds import threshold_sensitivity
-from aiperf_hpc.analysis.training_log import (
-    Interval,
-    ReadResult,
-    SearchTimeline,
-    TrainingLog,
-)
+from aiperf_hpc.analysis.training_log import Interval, ReadResult, SearchTimeline, TrainingLog
 from aiperf_hpc.results.report.plots.figure import Plot
 
 
@@ -52,16 +47,16 @@ def test_a_bar_is_staging_compute_evaluation_and_extra(tmp_path: Path) -> None:
     assert all(name in text for name in parts)
 
 
-def test_without_staging_there_is_a_bar_and_it_is_said(tmp_path: Path) -> None:
-    plot = drawn(tmp_path, [text for text in training() if "staging" not in text])
-    assert "No staging in the logs of Lab box cosmoflow." in plot.caption
-    assert "staging" not in plot.description
-    assert "extra 0.10 min" in plot.description
+UNSTAGED = [text for text in training() if "staging" not in text]
 
 
 def test_staging_outside_of_the_run_is_no_part_of_its_time(tmp_path: Path) -> None:
+    plot = drawn(tmp_path / "none", UNSTAGED)
+    assert "No staging in the logs of Lab box cosmoflow." in plot.caption
+    assert "staging" not in plot.description
+    assert "extra 0.10 min" in plot.description
     staged = [line(2, "staging_start"), line(8, "staging_stop")]
-    plot = drawn(tmp_path, [text for text in training() if "staging" not in text], staged)
+    plot = drawn(tmp_path / "before", UNSTAGED, staged)
     assert "staging 0.00 min" in plot.description
     assert "No staging" not in plot.caption
 

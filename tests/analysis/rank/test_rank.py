@@ -89,13 +89,13 @@ def invalid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_verified_runs_are_ranked_by_their_recounted_score(ranking: Ranking) -> None:
     assert [entry.run_id for entry in ranking.valid] == ["synthetic-2n", "synthetic-1n"]
-    first = ranking.valid[0]
-    assert first.score.ops > ranking.valid[1].score.ops
-    assert first.resources.accelerators == {"Example A": 16}
-    assert (first.resources.replicas, first.resources.hosts, first.resources.cores) == (2, 2, 16)
-    assert first.resources.processors == ("Example CPU 9000",)
+    first, second = ranking.valid
+    assert first.score.ops > second.score.ops
     assert first.score.regulated is not None
     assert first.signed_by.endswith(", key not checked")
+    found = first.resources
+    assert (found.accelerators, found.processors) == ({"Example A": 16}, ("Example CPU 9000",))
+    assert (found.replicas, found.hosts, found.cores) == (2, 2, 16)
 
 
 def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
@@ -123,24 +123,18 @@ def test_a_run_that_breaks_a_rule_of_the_benchmark_has_no_rank(invalid: Path) ->
 
 
 def test_the_page_shows_all_of_them_and_needs_nothing_else(ranking: Ranking) -> None:
-    named = ranking.valid[0].model_copy(
-        update={"energy": ENERGY, "system": "Example-1", "submitter": HOSTILE}
-    )
-    invalid = ranking.valid[1].model_copy(
-        update={"violations": (Violation(rule="duration", reason="0.4 h"),)}
-    )
-    page = render(ranking.model_copy(update={"valid": (named,), "invalid": (invalid,)}))
+    first, second = ranking.valid
+    described = {"energy": ENERGY, "system": "Example-1", "submitter": HOSTILE}
+    short = {"violations": (Violation(rule="duration", reason="0.4 h"),)}
+    valid, invalid = first.model_copy(update=described), second.model_copy(update=short)
+    page = render(ranking.model_copy(update={"valid": (valid,), "invalid": (invalid,)}))
     assert "Example-1, &lt;script&gt;" in page
     assert HOSTILE not in page
-    for said in (
-        "16 × Example A",
-        "12.3 kW, estimated",
-        "4.20 GOPS",
-        "duration: 0.4 h",
-        "it has not ended",
-        "1 folder next to",
-    ):
-        assert said in page
+    for text in (
+        "16 × Example A", "12.3 kW, estimated", "4.20 GOPS", "duration: 0.4 h",
+        "it has not ended", "1 folder next to",
+    ):  # fmt: skip
+        assert text in page
     # One line a run, and the rest on demand.
     assert page.count("<details><summary>") == 2
     assert re.search(r'<dt>violations</dt><dd>duration: 0.4 h</dd>.*<td class="number">1</td></tr>',

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from tests.support.result_logs import heading, training, write_log
 from aiperf_hpc.analysis.readers import sources as module
 from aiperf_hpc.analysis.readers.mllog import read_logs
 from aiperf_hpc.analysis.readers.sources import Walk, dawnbench_pairs, read_sources, run_directories
-from aiperf_hpc.analysis.training_log import ReadResult
 from aiperf_hpc.errors import UsageError
 
 
@@ -99,10 +97,9 @@ def test_a_folder_that_cannot_be_listed_is_named(
 def test_several_processes_read_what_one_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = [
-        write_log(tmp_path / f"result_{number}.txt", heading(seed=number), training())
-        for number in range(4)
-    ]
+    paths = [tmp_path / f"result_{number}.txt" for number in range(4)]
+    for seed, path in enumerate(paths):
+        write_log(path, heading(seed=seed), training())
     (tmp_path / "result_2.txt").write_text("")
     alone = read_logs(paths)
     monkeypatch.setattr("aiperf_hpc.analysis.readers.mllog.POOL_BYTES", 0)
@@ -123,21 +120,9 @@ def test_a_log_behind_much_other_output_is_read_and_an_empty_one_is_named(tmp_pa
     ]
 
 
-def test_a_file_belongs_to_the_first_format_that_takes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[Path] = []
-
-    def find(files: Sequence[Path], source: Path) -> Sequence[module.Unit]:
-        return [(path,) for path in files if path.suffix == ".mine"]
-
-    def read(units: Sequence[module.Unit], options: object) -> ReadResult:
-        taken.extend(path for unit in units for path in unit)
-        return ReadResult()
-
-    monkeypatch.setattr(module, "FORMATS", (module.Format("mine", find, read), *module.FORMATS))
-    write_log(tmp_path / "a.mine", heading(), training())
-    write_log(tmp_path / "b.log", heading(), training())
+def test_a_file_belongs_to_the_first_format_that_takes_it(tmp_path: Path) -> None:
+    """The description of a training is none of inference, though it has a latency."""
+    (tmp_path / "a.json").write_text('{"latency": 1.0, "top1Accuracy": 95.0}')
+    (tmp_path / "a.tsv").write_text("epoch\thours\ttop1Accuracy\n1\t1\t95\n")
     (entry,) = read_sources([tmp_path]).entries
-    assert [Path(log.source).name for log in entry.logs] == ["b.log"]
-    assert taken == [tmp_path / "a.mine"]
+    assert (entry.benchmark, entry.inference) == ("CIFAR10", None)

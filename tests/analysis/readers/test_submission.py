@@ -12,7 +12,7 @@ from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.mllog import SubmissionInfo
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.readers.submission import accelerators_in_name, round_of
-from aiperf_hpc.analysis.training_log import ReadResult
+from aiperf_hpc.analysis.training_log import Entry
 
 SYSTEM = {
     "submitter": "Lab", "division": "closed", "system_name": "box", "number_of_nodes": "16",
@@ -41,8 +41,9 @@ def described(root: Path, organization: str, system: str, **other: object) -> No
     path.write_text(json.dumps(SYSTEM | other))
 
 
-def reading(root: Path) -> ReadResult:
-    return read_sources([root])
+def only(root: Path) -> Entry:
+    (entry,) = read_sources([root]).entries
+    return entry
 
 
 def test_a_whole_round(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_a_whole_round(tmp_path: Path) -> None:
     described(root, "Lab", "box")
     write_log(root / "Lab/benchmarks/deepcam/log_parser.txt", heading())
     write_log(root / "Lab/README.md", [":::MLLOG lines look like this"])
-    found = reading(root)
+    found = read_sources([root])
     assert not found.unreadable
     assert [(entry.name, entry.scenario, len(entry.logs)) for entry in found.entries] == [
         ("Lab box cosmoflow", "strong", 11),
@@ -71,7 +72,7 @@ def test_a_whole_round(tmp_path: Path) -> None:
 
 def test_logs_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     folder = entry_of(tmp_path, "Lab/results/box/strong/deepcam", 11)
-    (entry,) = reading(folder).entries
+    entry = only(folder)
     names = [Path(log.source).name for log in entry.logs]
     assert names == [f"result_{number}.txt" for number in range(1, 12)]
 
@@ -80,9 +81,9 @@ def test_logs_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 def test_part_of_a_submission_is_read_as_in_the_whole(at: str, tmp_path: Path) -> None:
     entry_of(tmp_path, "Lab/results/box/strong/deepcam")
     described(tmp_path, "Lab", "box")
-    (whole,) = reading(tmp_path).entries
+    whole = only(tmp_path)
     assert whole.system.framework == "PyTorch"
-    assert reading(tmp_path / at).entries == (whole,)
+    assert only(tmp_path / at) == whole
 
 
 def test_one_file_and_the_same_file_again(tmp_path: Path) -> None:
@@ -94,18 +95,15 @@ def test_one_file_and_the_same_file_again(tmp_path: Path) -> None:
 
 
 def test_a_plain_folder_is_divided_by_what_the_logs_state(tmp_path: Path) -> None:
-    for number in (1, 2):
-        for benchmark in ("cosmoflow", "deepcam"):
-            name = f"{benchmark}-{number}.log"
-            write_log(tmp_path / name, heading(benchmark), training())
-        write_log(
-            tmp_path / f"open-{number}.log",
-            heading("deepcam", submission_division="open"),
-            training(),
-        )
-        other = heading("deepcam", submission_platform="other")
-        write_log(tmp_path / f"other-{number}.log", other, training())
-    entries = reading(tmp_path).entries
+    for name, head in (
+        ("cosmoflow", heading()),
+        ("deepcam", heading("deepcam")),
+        ("open", heading("deepcam", submission_division="open")),
+        ("other", heading("deepcam", submission_platform="other")),
+    ):
+        for number in (1, 2):
+            write_log(tmp_path / f"{name}-{number}.log", head, training())
+    entries = read_sources([tmp_path]).entries
     assert sorted((entry.name, len(entry.logs)) for entry in entries) == [
         ("Lab box cosmoflow", 2),
         ("Lab box deepcam (closed)", 2),
@@ -117,7 +115,7 @@ def test_a_plain_folder_is_divided_by_what_the_logs_state(tmp_path: Path) -> Non
 def test_equal_names_are_told_apart(tmp_path: Path) -> None:
     for round_ in ("hpc_results_v1.0", "hpc_results_v2.0", "a/hpc_results_v2.0"):
         entry_of(tmp_path / round_, "Lab/results/box/deepcam")
-    names = [entry.name for entry in reading(tmp_path).entries]
+    names = [entry.name for entry in read_sources([tmp_path]).entries]
     assert len(set(names)) == 3
     assert "Lab box deepcam (hpc-1.0)" in names
 
@@ -126,7 +124,7 @@ def test_a_log_that_cannot_be_read_is_named_and_the_others_are_analysed(tmp_path
     folder = entry_of(tmp_path, "Lab/results/box/strong/deepcam")
     (folder / "result_2.txt").write_text("")
     (folder / "result_4.txt").write_text("Segmentation fault\n")
-    found = reading(tmp_path)
+    found = read_sources([tmp_path])
     assert [(Path(one.path).name, one.reason.split(" (")[0]) for one in found.unreadable] == [
         ("result_2.txt", "empty file"),
         ("result_4.txt", "no mllog lines"),
@@ -140,13 +138,13 @@ def test_pruned_instances_are_counted_and_not_analysed(tmp_path: Path) -> None:
     folder = entry_of(tmp_path, "Lab/results/box/weak/cosmoflow", 10, "cosmoflow")
     for number in (11, 12):
         write_log(folder / "pruned_results" / f"result_{number}.txt", heading(), training())
-    (entry,) = reading(tmp_path).entries
+    entry = only(tmp_path)
     assert (len(entry.logs), entry.pruned) == (10, 2)
 
 
 def test_a_folder_called_otherwise_than_its_logs_is_said(tmp_path: Path) -> None:
     entry_of(tmp_path, "Lab/results/box/strong/deepcam", benchmark="cosmoflow")
-    (entry,) = reading(tmp_path).entries
+    entry = only(tmp_path)
     assert entry.benchmark == "cosmoflow"
     assert "its folder is called deepcam, its logs state cosmoflow" in entry.problems
 
@@ -199,36 +197,32 @@ def test_counts_in_names(name: str, number: int | None) -> None:
 def test_a_broken_scaling_json_is_said(text: str, problem: str, tmp_path: Path) -> None:
     folder = entry_of(tmp_path, "Lab/results/box/strong/deepcam")
     (folder / "scaling.json").write_text(text)
-    (entry,) = reading(tmp_path).entries
+    entry = only(tmp_path)
     assert entry.convergence_scale is None
     assert any(one.startswith(problem) for one in entry.problems)
 
 
 @pytest.mark.parametrize(
-    "document",
-    [{}, {"number_of_nodes": "a few"}, {"number_of_nodes": [1]}, {"number_of_nodes": 1e9}],
-)
-def test_a_poor_description_is_no_error(document: dict[str, object], tmp_path: Path) -> None:
+    ("text", "problem"),
+    [
+        ("{}", ""), ('{"number_of_nodes": "a few"}', ""), ('{"number_of_nodes": [1]}', ""),
+        ('{"number_of_nodes": 1e9}', ""), ("{", "box.json: not JSON: "),
+    ],
+)  # fmt: skip
+def test_a_poor_description_is_no_error(text: str, problem: str, tmp_path: Path) -> None:
     entry_of(tmp_path, "Lab/results/box/strong/deepcam")
     path = tmp_path / "Lab/systems/box.json"
     path.parent.mkdir()
-    path.write_text(json.dumps(document))
-    (entry,) = reading(tmp_path).entries
+    path.write_text(text)
+    entry = only(tmp_path)
     assert (entry.system.nodes, entry.system.accelerators) == (2, 8)
-
-
-def test_a_broken_description_is_said(tmp_path: Path) -> None:
-    entry_of(tmp_path, "Lab/results/box/strong/deepcam")
-    (tmp_path / "Lab/systems").mkdir()
-    (tmp_path / "Lab/systems/box.json").write_text("{")
-    (entry,) = reading(tmp_path).entries
-    assert any("box.json: not JSON: " in one for one in entry.problems)
+    assert [problem in each for each in entry.problems] == [True] * bool(problem)
 
 
 def test_division_by_the_description(tmp_path: Path) -> None:
     entry_of(tmp_path, "Lab/results/box/strong/deepcam")
     described(tmp_path, "Lab", "box", division="open")
-    (entry,) = reading(tmp_path).entries
+    entry = only(tmp_path)
     assert entry.division == "open"
     assert "open division by its system description; its logs state closed" in entry.problems
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 from tests.support.run_factory import Grown, Plan, Primary, Worker, initial_graph, write_manifest
+from tests.support.training_logs import entry
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.sections.communication import (
     PARTS,
-    CommunicationPart,
     communication,
     tables,
 )
-from aiperf_hpc.analysis.training_log import Entry, System
+from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.run import records
 from aiperf_hpc.run.paths import RunPaths
@@ -26,10 +26,7 @@ RECORDED = Path(__file__).parents[2] / "data" / "runs" / "several-ranks.tar.gz"
 
 
 def entry_of(folder: Path) -> Entry:
-    return Entry(
-        name=folder.name, format="aiperf", benchmark="automl", system=System(name="here"),
-        path=str(folder), logs=(),
-    )  # fmt: skip
+    return entry(folder.name, format="aiperf", benchmark="automl", path=str(folder))
 
 
 def test_the_steps_of_a_recorded_run_of_two_ranks(tmp_path: Path) -> None:
@@ -46,15 +43,9 @@ def test_the_steps_of_a_recorded_run_of_two_ranks(tmp_path: Path) -> None:
     assert each.compute == pytest.approx(compute / 18)
     assert each.communication == pytest.approx((wait + queue + copy + reduce) / 18)
     assert each.step == pytest.approx(each.compute + each.communication)
-    parts = {part: seconds for part, seconds in each.parts.items() if seconds is not None}
-    assert parts == pytest.approx(
-        {
-            CommunicationPart.NEGOTIATE: wait / 18,
-            CommunicationPart.QUEUE: queue / 18,
-            CommunicationPart.COPY: copy / 18,
-            CommunicationPart.REDUCE: reduce / 18,
-        }
-    )
+    parts = {"negotiate": wait, "queue": queue, "copy": copy, "reduce": reduce}
+    recorded = {part: time / 18 for part, time in parts.items()}
+    assert each.parts == pytest.approx({**recorded, "wait for data": None})
     assert each.ratio == pytest.approx(compute / (wait + queue + copy + reduce))
     assert each.fraction == pytest.approx(1 / (1 + (each.ratio or 0.0)))
     assert found.speed_ups == ()
@@ -71,15 +62,9 @@ def write(root: Path, ranks: int, seconds: float, *, batch: int = 64, share: flo
 
     A negative share leaves the step times out, as a trial does that its replica's death ended.
     """
-    plan = Plan(
-        replicas=1,
-        run_id=root.name,
-        config={
-            "replica": {"ranks_per_node": ranks},
-            "training": {"batch_size": batch, "precision": "fp32", "learning_rate": 0.1 * ranks},
-        },
-    )
-    paths = RunPaths(root)
+    training = {"batch_size": batch, "precision": "fp32", "learning_rate": 0.1 * ranks}
+    settings = {"replica": {"ranks_per_node": ranks}, "training": training}
+    plan, paths = Plan(replicas=1, run_id=root.name, config=settings), RunPaths(root)
     config = write_manifest(paths, plan).config
     with Primary(paths, plan) as primary, Worker(paths, "r0", config) as worker:
         primary.start()
@@ -89,12 +74,9 @@ def write(root: Path, ranks: int, seconds: float, *, batch: int = 64, share: flo
             worker.train(trial, epoch, seconds / 2)
         worker.end(trial, TrialState.COMPLETED, "all epochs")
         if ranks > 1 and share >= 0.0:
-            worker.write(
-                records.StepTimes(
-                    trial=trial, collective="mpi", ranks=ranks, steps=50,
-                    seconds={StepPart.COMPUTE: 1.0 - share, StepPart.REDUCE: share},
-                )
-            )  # fmt: skip
+            parts = {StepPart.COMPUTE: 1.0 - share, StepPart.REDUCE: share}
+            times = {"trial": trial, "collective": "mpi", "ranks": ranks, "steps": 50}
+            worker.write(records.StepTimes.model_validate({**times, "seconds": parts}))
         worker.spend(trial, {TimePhase.TRAIN: seconds})
         primary.end()
     return entry_of(root)

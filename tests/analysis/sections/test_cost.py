@@ -120,10 +120,10 @@ def test_price_index_of_mlbenchs_published_results() -> None:
     assert price_index(10.0, 100.0, 10.0, 100.0) == 1.0
 
 
-def test_price_index_of_nothing() -> None:
-    assert price_index(0.0, 1.0, 1.0, 1.0) is None
-    assert price_index(1.0, 1.0, 0.0, 1.0) is None
-    assert price_index(1.0, 0.0, 1.0, 1.0) is None
+@pytest.mark.parametrize("zero", range(4))
+def test_a_zero_has_no_price_index(zero: int) -> None:
+    cost, seconds, base_cost, base_seconds = (float(place != zero) for place in range(4))
+    assert price_index(cost, seconds, base_cost, base_seconds) is None
 
 
 def test_front_is_that_of_the_definition() -> None:

@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import rankdata
 from tests.support.training_logs import ACCURACY, ERROR, cifar10_entries, entry, training
 
-from aiperf_hpc.analysis.analysis import with_target
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options, qualities, target
 from aiperf_hpc.analysis.sections.contest import changes, ranks
@@ -27,13 +26,13 @@ SPRINTER = entry("sprinter", training([(10, 0.85), (20, 0.89), (100, 0.92)]))
 STAYER = entry("stayer", training([(30, 0.85), (40, 0.91), (50, 0.93)]))
 
 
-def of(*entries: Entry, thresholds: str = "", targets: str = "") -> Sensitivity:
-    options = Options(
-        thresholds=(qualities("--thresholds", thresholds),) if thresholds else (),
-        targets=(target(targets),) if targets else (),
-    )
-    aims = [with_target(one, options) for one in entries]
-    (found,) = threshold_sensitivity(aims, options).contests
+def at(thresholds: str) -> Options:
+    return Options(thresholds=(qualities("--thresholds", thresholds),))
+
+
+def of(*entries: Entry, thresholds: str | None = None) -> Sensitivity:
+    options = at(thresholds) if thresholds else Options()
+    (found,) = threshold_sensitivity(entries, options).contests
     return found
 
 
@@ -59,8 +58,7 @@ def test_time_and_rank_over_thresholds_by_hand() -> None:
 
 
 def test_the_text_marks_where_the_ranking_changes() -> None:
-    options = Options(thresholds=(qualities("--thresholds", "0.85,0.9,0.93"),))
-    (table,) = tables(threshold_sensitivity([SPRINTER, STAYER], options))
+    (table,) = tables(threshold_sensitivity([SPRINTER, STAYER], at("0.85,0.9,0.93")))
     assert table.columns == ("entry", "0.85", "0.9*", "0.93")
     rows = {name: cells for name, *cells in table.rows}
     assert rows["sprinter"][2] == "–"
@@ -169,13 +167,12 @@ def test_times_that_go_backwards_make_later_thresholds_unknown() -> None:
     assert found.thresholds[0].standings[0].seconds == 10.0
     standing = found.thresholds[1].standings[0]
     assert standing.unknown
-    options = Options(thresholds=(qualities("--thresholds", "0.5,0.9"),))
-    (table,) = tables(threshold_sensitivity([odd, STAYER], options))
+    (table,) = tables(threshold_sensitivity([odd, STAYER], at("0.5,0.9")))
     said = "odd: unknown from 0.9 on: a log: time goes backwards at evaluation 2"
     assert any(note.startswith(said) for note in table.notes)
 
 
-def test_entries_that_tell_nothing_are_named() -> None:
+def test_entries_without_qualities_are_named() -> None:
     silent = entry("silent", training([(1, None)]))
     assert of(silent, STAYER).unmeasured == {"silent": "a log: no evaluation has a quality"}
     with pytest.raises(NotMeasuredError, match="no evaluation has a quality"):
@@ -187,21 +184,12 @@ def test_entries_that_tell_nothing_are_named() -> None:
 def test_a_threshold_without_a_benchmark_needs_a_single_one() -> None:
     error = entry("error", training([(1, 0.1)], ERROR), benchmark="cosmoflow")
     both = [SPRINTER, error]
-    plain = Options(thresholds=(qualities("--thresholds", "0.9"),))
     with pytest.raises(UsageError, match=r"--thresholds 0\.9: write .* cosmoflow \(eval_error\)"):
-        threshold_sensitivity(both, plain)
-    named = Options(thresholds=(qualities("--thresholds", "COSMOFLOW=0.2,0.1"),))
-    found = threshold_sensitivity(both, named).contests
+        threshold_sensitivity(both, at("0.9"))
+    found = threshold_sensitivity(both, at("COSMOFLOW=0.2,0.1")).contests
     assert [row.threshold for row in found[1].thresholds] == [0.2, 0.1]
-    unknown = Options(targets=(target("cosmos=0.9"),))
     with pytest.raises(UsageError, match="--target cosmos=0.9: no such benchmark"):
-        threshold_sensitivity(both, unknown)
-
-
-def test_a_target_of_the_users_moves_the_range() -> None:
-    found = of(SPRINTER, STAYER, targets="0.85")
-    assert found.target == 0.85
-    assert 0.85 in [row.threshold for row in found.thresholds]
+        threshold_sensitivity(both, Options(targets=(target("cosmos=0.9"),)))
 
 
 def test_targets_that_differ_are_said_and_the_strictest_holds() -> None:

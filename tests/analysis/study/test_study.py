@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.present import present
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
@@ -31,9 +32,7 @@ def test_a_factor_is_the_ratio_alone_and_within_all() -> None:
     result = make_result(STUDY, values, {"only-c": ["it failed"]})
     ratios = [each and each.value for e in result.effects for each in (e.alone, e.within)]
     assert ratios == [1.5, 1.25, 1.2, None, None, pytest.approx(300 / 310)]
-    assert result.together is not None
-    assert result.together.value == 3.0
-    assert not result.complete
+    assert (present(result.together).value, result.complete) == (3.0, False)
     text = "\n".join(lines(result))
     assert "not measured: it failed" in text
     assert "without-b  not run yet" in text
@@ -49,9 +48,8 @@ def test_a_run_is_measured_by_its_own_records(tmp_path: Path) -> None:
     assert measured(view, by_rate) == trained / final.elapsed
     best = max(view.history.evaluations, key=lambda evaluation: evaluation.quality)
     to_best = {"metric": "time_to_quality", "quality": best.quality}
-    assert view.history.start_utc is not None
     found = measured(view, STUDY.model_copy(update=to_best))
-    assert found == best.utc - view.history.start_utc
+    assert found == best.utc - present(view.history.start_utc)
     beyond = {"metric": "time_to_quality", "quality": 1.5}
     with pytest.raises(NotMeasuredError, match=r"no evaluation reached 1\.5"):
         measured(view, STUDY.model_copy(update=beyond))
