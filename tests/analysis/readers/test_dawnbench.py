@@ -281,7 +281,7 @@ def test_inference(tmp_path: Path) -> None:
     entry = only(infer(tmp_path, latency=28.1, cost=None, top1Accuracy=94.46))
     assert (entry.benchmark, entry.logs, entry.problems) == ("CIFAR10 inference", (), ())
     found = present(entry.inference)
-    assert (found.latency, found.cost, found.value) == (pytest.approx(0.0281), None, 94.46)
+    assert (found.latency, found.cost, found.value) == pytest.approx((0.0281, None, 94.46))
     squad = only(infer(tmp_path, "SQuAD", latency=590.0, cost=0.00015848, f1Score=0.752))
     assert present(squad.inference).cost == 0.00015848
 

@@ -242,7 +242,7 @@ def test_runs_that_differ_more_than_their_rates_vary_say_so() -> None:
     length = present(found.length)
     # Two values a and b: deviation |a - b| / sqrt 2, over the mean 6.734 %; (6.734)² * 100 s.
     wanted = 100 * (100 / math.sqrt(2) / 1050 / 0.01) ** 2
-    assert (length.within_seconds, length.between_seconds) == (None, pytest.approx(wanted))
+    assert (length.within_seconds, length.between_seconds) == pytest.approx((None, wanted))
     assert "at least 8" in length.within_unavailable_reason
 
 

@@ -115,7 +115,7 @@ def test_rates_of_concurrent_models_add_up(
 ) -> None:
     weak = entry("a", *logs, scenario="weak")
     (row,) = valid_flops_table([weak], Options(vflops_exponent=2)).rows
-    assert (row.flops, row.vflops) == (pytest.approx(flops), pytest.approx(vflops))
+    assert (row.flops, row.vflops) == pytest.approx((flops, vflops))
     assert row.deviation is None
 
 
