@@ -89,10 +89,7 @@ def test_columns_without_room_stand_below_with_the_names_again() -> None:
 
 
 def test_names_are_shortened_no_further_than_they_differ() -> None:
-    alike = (
-        "one laboratory, machine 1, cosmoflow weak",
-        "one laboratory, machine 2, cosmoflow weak",
-    )
+    alike = (f"one laboratory, machine {number}, cosmoflow weak" for number in (1, 2))
     table = Table(("entry", "figure"), tuple((name, "12345678" * 4) for name in alike))
     first, second = lines(table, 60)[1:]
     assert "…" in first

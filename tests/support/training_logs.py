@@ -33,10 +33,7 @@ def training(
         run=None if started is None else Interval(started=began, ended=None),
         succeeded=None,
         quality=quality,
-        evaluations=tuple(
-            Evaluation(epoch=None, started=None, ended=began + seconds, quality=value)
-            for seconds, value in points
-        ),
+        evaluations=tuple(Evaluation(None, None, began + at, value) for at, value in points),
     )
 
 

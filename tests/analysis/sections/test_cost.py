@@ -25,9 +25,8 @@ from aiperf_hpc.analysis.training_log import Entry, System
 
 
 def table(currency: str = "USD", **prices: dict[str, float]) -> PriceTable:
-    return PriceTable.model_validate(
-        {"currency": currency, "date": date(2026, 11, 1), "source": "here", **prices}
-    )
+    stated = {"currency": currency, "date": date(2026, 11, 1), "source": "here"}
+    return PriceTable.model_validate(stated | prices)
 
 
 def of(*entries: Entry, prices: PriceTable | None = None) -> Costs:

@@ -50,7 +50,7 @@ def _entry(name: str, logs: Sequence[TrainingLog], *, ours: bool = False) -> Ent
     return entry(name, *logs, format=kind, benchmark="cosmoflow", system=System(name="machine"))
 
 
-def _log(minutes: float | None, *, succeeded: bool | None = True) -> TrainingLog:
+def _log(minutes: float | None, *, succeeded: bool = True) -> TrainingLog:
     run = None if minutes is None else Interval(started=0.0, ended=60.0 * minutes)
     return TrainingLog(source=f"log of {minutes}", run=run, succeeded=succeeded)
 
@@ -68,20 +68,17 @@ def _search(
 ) -> Entry:
     """Return a run of 100 s as it would be read."""
     trained = (Throughput(network="n", batch_size=8, samples=round(10 * (rate or 0)), seconds=10),)
-    course = SearchTimeline(
-        window_seconds=1.0,
-        operations=tuple(windows),
-        busy_seconds=busy,
-        replicas=1,
+    timeline = SearchTimeline(
+        window_seconds=1.0, operations=tuple(windows), busy_seconds=busy, replicas=1,
         throughputs=() if rate is None else trained,
         peaks=tuple(Rates(utc=0.0, rates={"matrix": peak}) for peak in peaks),
-    )
+    )  # fmt: skip
     log = TrainingLog(
         source=f"run {seed}",
         run=Interval(started=0.0, ended=seconds),
         succeeded=None,
         operations=operations,
-        timeline=course,
+        timeline=timeline,
         settings={
             "hours": 100.0 / 3600.0, "nodes": 1, "config": {"seed": seed, "preset": preset},
         },
@@ -151,9 +148,8 @@ def test_three_quick_starts_fail() -> None:
     assert (ops.metric, ops.verdict, ops.limit) == ("ops", "FAIL", LIMIT)
     # 8.0554 / 50.2; chi-square of 2 degrees: -2 ln 0.05 = 5.99 and -2 ln 0.95 = 0.1026.
     assert ops.variation == pytest.approx(0.16047, rel=1e-3)
-    assert ops.interval.low == pytest.approx(
-        0.16047 / math.sqrt(((5.9915 + 2) / 3 - 1) * 0.16047**2 + 5.9915 / 2), rel=1e-3
-    )
+    low = 0.16047 / math.sqrt(((5.9915 + 2) / 3 - 1) * 0.16047**2 + 5.9915 / 2)
+    assert ops.interval.low == pytest.approx(low, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -248,9 +244,8 @@ def test_runs_that_differ_more_than_their_rates_vary_say_so() -> None:
 
 def _predicting(run: Entry, classes: Sequence[int]) -> Entry:
     (log,) = run.logs
-    predicted = StoredPredictions(
-        trial="t", samples=len(classes), sha256="", classes=np.array(classes, "<u4").tobytes()
-    )
+    stored = np.array(classes, "<u4").tobytes()
+    predicted = StoredPredictions(trial="t", samples=len(classes), sha256="", classes=stored)
     return run.model_copy(update={"logs": (log.model_copy(update={"predictions": predicted}),)})
 
 

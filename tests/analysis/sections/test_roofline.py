@@ -51,9 +51,8 @@ def machine(*, cores: int = 1, accelerators: tuple[str, ...] = ()) -> Machine:
 
 
 def reading(rate: float) -> Reading:
-    return Reading(
-        size="s", amount=1, median=0.9 * rate, best=rate, worst=0.5 * rate, repetitions=3
-    )
+    rates = {"median": 0.9 * rate, "best": rate, "worst": 0.5 * rate}
+    return Reading(size="s", amount=1, repetitions=3, **rates)
 
 
 def sweep(kernel: str, precision: str, rate: float, device: str = "cpu") -> Sweep:
@@ -111,16 +110,12 @@ def write_run(
     used = started.hyperparameters.model_copy(update={"batch_size": 5})
     started = started.model_copy(update={"hyperparameters": used, "train_operations": 1000})
     run.primary(0.0, run_writer.run_started())
+    where = where or machine()
     run.replica(
-        1.0,
-        ReplicaStarted(
-            replica="r0", pid=1, engine="torch", machine=where or machine(), hosts=hosts
-        ),
-        DatasetLoaded(dataset=DATASET, staged_bytes=staged),
-        started,
-        run_writer.progress("t1", train=10, validation=4),
-        run_writer.trial_ended("t1"),
-    )
+        1.0, ReplicaStarted(replica="r0", pid=1, engine="torch", machine=where, hosts=hosts),
+        DatasetLoaded(dataset=DATASET, staged_bytes=staged), started,
+        run_writer.progress("t1", train=10, validation=4), run_writer.trial_ended("t1"),
+    )  # fmt: skip
     if timed:
         phases = {TimePhase.TRAIN: 2.0, TimePhase.EVALUATE: 0.5, TimePhase.DATA: 1.5}
         run.replica(9.0, TimeSpent(trial="t1", seconds={**phases, TimePhase.BUILD: 7.0}))

@@ -14,7 +14,6 @@ from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options, qualities, target
 from aiperf_hpc.analysis.sections.contest import changes, ranks
 from aiperf_hpc.analysis.sections.thresholds import (
-    AtThreshold,
     Sensitivity,
     tables,
     threshold_sensitivity,
@@ -36,20 +35,13 @@ def of(*entries: Entry, thresholds: str | None = None) -> Sensitivity:
     return found
 
 
-def ranked(row: AtThreshold) -> dict[str, int | None]:
-    return {standing.entry: standing.rank for standing in row.standings}
-
-
 def test_time_and_rank_over_thresholds_by_hand() -> None:
     found = of(SPRINTER, STAYER, thresholds="0.93,0.85,0.9,0.85")
     assert [row.threshold for row in found.thresholds] == [0.85, 0.9, 0.93]
     times = [[standing.seconds for standing in row.standings] for row in found.thresholds]
     assert times == [[10.0, 30.0], [100.0, 40.0], [None, 50.0]]
-    assert [ranked(row) for row in found.thresholds] == [
-        {"sprinter": 1, "stayer": 2},
-        {"sprinter": 2, "stayer": 1},
-        {"sprinter": None, "stayer": 1},
-    ]
+    ranks_of = [[standing.rank for standing in row.standings] for row in found.thresholds]
+    assert ranks_of == [[1, 2], [2, 1], [None, 1]]
     (change,) = found.thresholds[1].changes
     assert (change.by, change.ahead, change.behind) == ("time", "stayer", "sprinter")
     assert [row.reversed_pairs for row in found.thresholds] == [0, 1, 0]
@@ -106,9 +98,8 @@ def test_public_rankings_of_cifar10(tmp_path: Path) -> None:
     apple, ajay = "CIFAR10/apple_resnet9_8v100_pytorch", "CIFAR10/ajay_resnet9_4v100_pytorch"
     assert first == [ajay, apple, apple]
     assert (apple, ajay) in [(c.ahead, c.behind) for c in found.thresholds[1].changes]
-    assert [s.entry for s in found.thresholds[3].standings if s.rank] == [
-        "CIFAR10/KRes34_1GTX1080Ti_pytorch"
-    ]
+    best = [standing.entry for standing in found.thresholds[3].standings if standing.rank]
+    assert best == ["CIFAR10/KRes34_1GTX1080Ti_pytorch"]
     assert all(s.seconds is None and s.reason for s in found.thresholds[4].standings)
 
 
