@@ -9,14 +9,6 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.clock import SYSTEM
 
 
-def test_it_tells_this_machines_time() -> None:
-    before = time.time(), time.monotonic()
-    told = SYSTEM.utc(), SYSTEM.monotonic()
-    after = time.time(), time.monotonic()
-    assert before[0] <= told[0] <= after[0]
-    assert before[1] <= told[1] <= after[1]
-
-
 def test_a_pause_below_zero_is_none() -> None:
     began = time.monotonic()
     SYSTEM.sleep(-1e9)

@@ -51,10 +51,10 @@ from aiperf_hpc.graph import (
     ReLU,
     Scale,
     Shape,
-    Softmax,
     Tanh,
     Tile,
 )
+from aiperf_hpc.morphism.operators.morphisms import grow
 
 IMAGE = Node("image", Input((8, 6, 3)))
 
@@ -128,18 +128,12 @@ def test_an_invalid_graph_is_refused_by_the_nodes_name(
     ("make", "message"),
     [
         (lambda: Conv2D(0, 3), "conv2d: channels must be a whole number of at least 1, got 0"),
-        (lambda: Conv2D(-1, 3), "channels"),
         (lambda: Conv2D(4, 2), "conv2d: kernel must be odd, got 2"),
         (lambda: Conv2D(4, 3, 0), "stride"),
         (lambda: Conv2D(4.0, 3), "channels"),  # type: ignore[arg-type]
         (lambda: Conv2D(True, 3), "channels"),
         (lambda: Conv2D(np.int64(4), 3), "channels"),  # type: ignore[arg-type]
         (lambda: MaxPool2D(4, 2), "max_pool2d: kernel must be odd, got 4"),
-        (lambda: MaxPool2D(3, 0), "stride"),
-        (lambda: Conv3D(4, 0), "conv3d: kernel"),
-        (lambda: Conv3D(4, 3, 0), "conv3d: stride"),
-        (lambda: Conv3D(4, 3, bias=1), "conv3d: bias must be true or false, got 1"),  # type: ignore[arg-type]
-        (lambda: MaxPool3D(2, 0), "max_pool3d: stride"),
         (lambda: LeakyReLU(-0.1), "leaky_relu: slope must be a number of at least 0, got -0.1"),
         (lambda: LeakyReLU(float("nan")), "slope"),
         (lambda: LeakyReLU(float("inf")), "slope"),
@@ -211,24 +205,15 @@ def test_text_that_is_no_graph_is_refused(text: str, message: str) -> None:
         Graph.from_json(text)
 
 
-@pytest.mark.parametrize("make", [volumes, flat_images, cosmoflow, deepcam])
-def test_json_gives_a_graph_of_any_layers_back(make: Callable[[], Graph]) -> None:
-    graph = make()
-    again = Graph.from_json(graph.to_json())
-    assert again == graph
-    assert again.hash == graph.hash
-
-
-@pytest.mark.parametrize("make", [*SMALL, *THIN])
+@pytest.mark.parametrize("make", [*SMALL, *THIN, volumes, flat_images, cosmoflow, deepcam])
 def test_json_gives_the_same_graph_back(make: Callable[[], Graph]) -> None:
     graph = make()
-    for morphism in random_chain(graph, 4, np.random.default_rng(0)):
-        graph = morphism.child(graph)
+    chain = random_chain(graph, 4, np.random.default_rng(0)) if make in (*SMALL, *THIN) else []
+    graph = grow(graph, chain)
     again = Graph.from_json(graph.to_json())
     assert again == graph
     assert again.hash == graph.hash
-    assert [n.inserted for n in again.nodes] == [n.inserted for n in graph.nodes]
-    assert any(n.inserted for n in again.nodes)
+    assert any(n.inserted for n in again.nodes) == bool(chain)
 
 
 def test_a_stored_graph_of_schema_1_can_be_read() -> None:
@@ -309,25 +294,11 @@ def test_a_recorded_kind_has_its_own_fields_alone(field: dict[str, object], mess
         Graph.from_json(document(IMAGE_JSON, node))
 
 
-def test_shapes_round_up_behind_a_stride() -> None:
-    graph = Graph(
-        (
-            Node("image", Input((9, 8, 3))),
-            conv("c", "image", 5, 3, 2),
-            Node("pool", MaxPool2D(3, 2), ("c",)),
-            Node("g", GlobalAveragePool2D(), ("pool",)),
-            Node("d", Dense(7), ("g",)),
-            Node("s", Softmax(), ("d",)),
-        )
-    )
-    assert list(graph.shapes.values()) == [
-        (9, 8, 3), (5, 4, 5), (3, 2, 5), (5,), (7,), (7,)
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("layer", "shape"),
     [
+        (Conv2D(5, 3, 2), (4, 5, 5)),
+        (MaxPool2D(3, 2), (4, 5, 4)),
         (Conv3D(5, 3), (7, 8, 9, 5)),
         (Conv3D(5, 2), (7, 8, 9, 5)),
         (Conv3D(5, 3, 2), (4, 4, 5, 5)),
@@ -356,6 +327,7 @@ def test_shapes_of_images_and_volumes(layer: Layer, shape: Shape) -> None:
 def test_channels_are_put_behind_each_other_and_a_pixel_is_repeated() -> None:
     assert Concat().output_shape((7, 9, 4), (7, 9, 1), (7, 9, 2)) == (7, 9, 7)
     assert Tile(7, 9).output_shape((1, 1, 4)) == (7, 9, 4)
+    assert GlobalAveragePool2D().output_shape((7, 9, 4)) == (4,)
     with pytest.raises(GraphError, match="differ in more than channels"):
         Concat().output_shape((7, 9, 4), (7, 8, 4))
     with pytest.raises(GraphError, match=r"repeats one pixel, got \(1, 2, 4\)"):
@@ -448,11 +420,6 @@ def test_nodes_already_in_order_stay_where_they_are() -> None:
 
 def test_a_reader_is_named_once_however_often_it_reads() -> None:
     assert two_stems().consumers["relu"] == ("loop_conv", "loop_add")
-
-
-def test_a_graph_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError):
-        residual().nodes = ()  # type: ignore[misc]
 
 
 @pytest.mark.timeout(200)
