@@ -85,22 +85,23 @@ print(json.dumps(RELEASE.check(Code(versions, changes())).failures))
 """
 
 
+def python(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the package in a folder."""
+    return subprocess.run(
+        [sys.executable, *arguments], env={"PYTHONPATH": str(source)}, cwd=source,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
 def judged(source: Path) -> list[str]:
     """Return what the rule ``release`` finds of the package in a folder."""
-    done = subprocess.run(
-        [sys.executable, "-c", JUDGE], env={"PYTHONPATH": str(source)}, cwd=source,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    found: list[str] = json.loads(done.stdout)
+    found: list[str] = json.loads(python(source, "-c", JUDGE).stdout)
     return found
 
 
 def release(source: Path) -> subprocess.CompletedProcess[str]:
     """Write the list of the files of the package in a folder."""
-    return subprocess.run(
-        [sys.executable, "-m", "aiperf_hpc.integrity.release"],
-        env={"PYTHONPATH": str(source)}, cwd=source, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return python(source, "-m", "aiperf_hpc.integrity.release")
 
 
 def test_each_tracked_file_of_the_package_counts() -> None:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
-from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Conv2D, Dense, Graph, MaxPool2D, Shape
 from aiperf_hpc.morphism.resnet import resnet50
 
@@ -62,22 +59,3 @@ def test_the_width_scales_all_channels_but_those_of_the_dataset() -> None:
 def test_images_need_be_neither_square_nor_large() -> None:
     assert stage_shapes(resnet50((37, 50, 1), 2))[-1] == (2, 2, 2048)
     assert stage_shapes(resnet50((1, 1, 1), 2))[-1] == (1, 1, 2048)
-
-
-def test_it_is_one_graph_each_time_and_nothing_in_it_is_inserted() -> None:
-    assert resnet50() == resnet50()
-    assert not any(node.inserted for node in resnet50().nodes)
-
-
-@pytest.mark.parametrize(
-    ("shape", "classes", "width"),
-    [((0, 32, 3), 10, 64), ((32, 32, 0), 10, 64), ((32, 32, 3), 0, 64), ((32, 32, 3), 10, 0)],
-)
-def test_a_dimension_below_one_is_refused(shape: Shape, classes: int, width: int) -> None:
-    with pytest.raises(GraphError, match="at least 1"):
-        resnet50(shape, classes, base_width=width)
-
-
-def test_samples_that_are_no_images_are_refused() -> None:
-    with pytest.raises(GraphError, match=r"'stem_conv' .*\(height, width, channels\)"):
-        resnet50((32,))

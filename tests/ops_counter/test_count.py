@@ -112,39 +112,23 @@ def test_layers_have_their_names_shapes_and_parameters() -> None:
     ]
 
 
-def test_the_first_convolution_has_no_gradient_by_its_input() -> None:
-    graph = Graph((IMAGE, conv("first", "image"), Node("second", Conv2D(2, 1), ("first",))))
-    assert backward(graph, "first") == FORWARD + UPDATE
-    assert backward(graph, "second") == 2 * (2 * 4 * 2 * 3 * 4) + 2 * 4 * 2
-
-
-def test_no_convolution_that_reads_the_image_has_a_gradient_by_it() -> None:
-    nodes = (IMAGE, conv("a", "image"), conv("b", "image"), Node("sum", Add(), ("a", "b")))
-    for name in ("a", "b"):
-        assert backward(Graph(nodes), name) == FORWARD + UPDATE
-
-
-@pytest.mark.parametrize("layer", [ReLU(), MaxPool2D(3, 1)])
-def test_what_trains_nothing_below_a_convolution_needs_no_gradient(layer: Layer) -> None:
-    graph = Graph((IMAGE, Node("fixed", layer, ("image",)), conv("conv", "fixed")))
-    assert backward(graph, "conv") == FORWARD + UPDATE
-
-
-def test_a_normalisation_below_a_convolution_is_trained_and_needs_a_gradient() -> None:
-    graph = Graph((IMAGE, Node("norm", BatchNorm(), ("image",)), conv("conv", "norm")))
-    assert backward(graph, "conv") == 2 * FORWARD + UPDATE
-
-
-def test_one_trained_branch_below_an_addition_is_enough() -> None:
-    graph = Graph(
-        (
-            IMAGE,
-            Node("first", Conv2D(3, 1), ("image",)),
-            Node("sum", Add(), ("image", "first")),
-            conv("conv", "sum"),
-        )
-    )
-    assert backward(graph, "conv") == 2 * FORWARD + UPDATE
+@pytest.mark.parametrize(
+    ("below", "gradient"),
+    [
+        ((), False),
+        ((Node("fixed", ReLU(), ("image",)),), False),
+        ((Node("fixed", MaxPool2D(3, 1), ("image",)),), False),
+        ((Node("norm", BatchNorm(), ("image",)),), True),
+        # One trained branch below an addition is enough.
+        ((Node("a", Conv2D(3, 1), ("image",)), Node("sum", Add(), ("image", "a"))), True),
+    ],
+)
+def test_a_convolution_has_a_gradient_by_its_input_where_something_below_is_trained(
+    below: tuple[Node, ...], gradient: bool
+) -> None:
+    nodes = (IMAGE, *below)
+    graph = Graph((*nodes, conv("conv", nodes[-1].name)))
+    assert backward(graph, "conv") == (1 + gradient) * FORWARD + UPDATE
 
 
 def test_a_dense_layer_on_the_samples_has_no_gradient_by_them() -> None:

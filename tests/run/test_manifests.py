@@ -72,6 +72,7 @@ def test_a_damaged_run_manifest_is_refused_by_its_path(
     [
         ("schema_version: 2", "schema_version: 3", "schema_version"),
         ("nodes: 2", "nodes: 0", "nodes"),
+        ("preset: custom", "preset: ../x", r"config\.preset"),
         ("batch_size: 448", "batch_size: 0", r"config\.training\.batch_size"),
         ("nodes: 2", "nodes: 2\nsurprise: 1", "surprise"),
     ],
@@ -123,14 +124,3 @@ def test_the_folder_of_another_dataset_is_refused(tmp_path: Path) -> None:
     save_dataset_manifest(tmp_path, DATASET)
     with pytest.raises(DatasetError, match="holds 'digits'"):
         load_dataset_manifest(tmp_path, "cifar10")
-
-
-def test_a_preset_s_name_in_it_is_asked_for_in_words(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    RUN.save(paths)
-    text = paths.manifest.read_text().replace("preset: ", "preset: ../", 1)
-    paths.manifest.write_text(text)
-    with pytest.raises(
-        RunDirectoryError, match=r"config\.preset: should be a name that a file can"
-    ):
-        RunManifest.load(paths)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.damage import failing
 
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import BackoffRetry
@@ -72,11 +73,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     write_whole(tmp_path / "file", "old")
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, step, fail)
+    monkeypatch.setattr(os, step, failing(getattr(os, step), errno.ENOSPC))
     with pytest.raises(OSError, match="No space"):
         write_whole(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "old"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.damage import failing
 
 from aiperf_hpc.errors import StorageError
+from aiperf_hpc.run import journal
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import PrimaryHeartbeat, StopRequested
 from aiperf_hpc.run.storage import (
@@ -23,8 +23,6 @@ from aiperf_hpc.run.storage import (
     Wait,
     no_retry,
 )
-
-T = TypeVar("T")
 
 
 class Disk:
@@ -185,22 +183,15 @@ def test_waits_of_threads_that_overlap_are_one_from_the_first_to_the_last() -> N
     assert patience.waited == 62.0 - PROMPT_SECONDS
 
 
-def test_reading_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
+def test_reading_waits_for_a_server_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, time = tmp_path / "journal.jsonl", Time()
-    with JournalWriter(path) as journal:
-        journal.append(PrimaryHeartbeat())
-    away = [errno.EIO, errno.ESTALE]
-
-    class Away(BackoffRetry):
-        def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
-            def sometimes() -> T:
-                if away:
-                    raise OSError(away.pop(), "away")
-                return action()
-
-            return super().__call__(sometimes, what, verb)
-
-    reader = JournalReader(path, retry=Away(lambda: False, clock=time))
+    with JournalWriter(path) as writer:
+        writer.append(PrimaryHeartbeat())
+    away = failing(journal.regular_descriptor, errno.EIO, errno.ESTALE)
+    monkeypatch.setattr(journal, "regular_descriptor", away)
+    reader = JournalReader(path, retry=time.patience())
     assert len(list(reader.read())) == 1
     assert time.pauses == [0.25, 0.5]
 
@@ -233,11 +224,8 @@ def test_an_addition_that_failed_is_there_once_though_the_file_seems_longer(
 def test_what_failed_to_be_added_can_be_cut_off(
     growing: GrowingFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
+        patch.setattr(os, "fsync", failing(os.fsync, errno.EIO))
         with pytest.raises(OSError, match="Input/output"):
             growing.add(b"two\n")
     growing.cut()
@@ -249,11 +237,8 @@ def test_a_handle_that_can_be_written_but_not_asked_is_kept(
 ) -> None:
     """As NFS handles are whose export was taken back and offered again."""
 
-    def stale(_: int) -> os.stat_result:
-        raise OSError(errno.ESTALE, "Stale file handle")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fstat", stale)
+        patch.setattr(os, "fstat", failing(os.fstat, *[errno.ESTALE] * 9))
         growing.add(b"two\n")
         growing.add(b"three\n")
     assert (tmp_path / "file").read_bytes() == b"one\ntwo\nthree\n"
@@ -315,30 +300,14 @@ def test_a_journal_is_begun_or_continued_once_the_disk_has_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A torn line is set aside in one file, however often that is tried."""
-    real = os.open
-    troubles = [errno.ENOSPC]
-
-    def full(path: str, flags: int, mode: int = 0o777) -> int:
-        if troubles:
-            number = troubles.pop()
-            raise OSError(number, os.strerror(number))
-        return real(path, flags, mode)
-
     time, path = Time(), tmp_path / "folder" / "journal.jsonl"
-    monkeypatch.setattr(os, "open", full)
+    monkeypatch.setattr(os, "open", failing(os.open, errno.ENOSPC))
     with JournalWriter(path, retry=time.patience()) as journal:
         journal.append(PrimaryHeartbeat())
     monkeypatch.undo()
     with path.open("ab") as file:
         file.write(b'{"v": 1, ')
-    syncs = [errno.ENOSPC, errno.ENOSPC]
-
-    def sync(file: int) -> None:
-        if syncs:
-            number = syncs.pop()
-            raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.ENOSPC, errno.ENOSPC))
     with JournalWriter(path, retry=time.patience()) as journal:
         journal.append(PrimaryHeartbeat())
     reader = JournalReader(path)

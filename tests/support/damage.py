@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def gone(path: Path) -> None:
@@ -28,3 +32,16 @@ def flip(path: Path, place: int = -5) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 64
     path.write_bytes(content)
+
+
+def failing(action: Callable[..., T], *errors: int) -> Callable[..., T]:
+    """Return an action that first fails with each of these errors."""
+    left = list(errors)
+
+    def act(*arguments: Any, **named: Any) -> T:  # noqa: ANN401 -- those of any action
+        if left:
+            number = left.pop(0)
+            raise OSError(number, os.strerror(number))
+        return action(*arguments, **named)
+
+    return act

@@ -34,14 +34,16 @@ def executed(graph: Graph, samples: int = 1) -> int:
     return int(counter.get_total_flops())
 
 
-def counted(graph: Graph) -> int:
+def counted_apart(graph: Graph) -> tuple[int, int]:
     """The same by formula: convolutions and dense layers, without the update."""
-    kinds = count(graph).by_kind()
-    return sum(
-        kinds[kind].forward + kinds[kind].backward - kinds[kind].update
-        for kind in MATRIX_LAYERS
-        if kind in kinds
-    )
+    kinds = [each for kind, each in count(graph).by_kind().items() if kind in MATRIX_LAYERS]
+    forward = sum(each.forward for each in kinds)
+    return forward, forward + sum(each.backward - each.update for each in kinds)
+
+
+def counted(graph: Graph) -> int:
+    """Those of a training step by formula, without the update."""
+    return counted_apart(graph)[1]
 
 
 def meta_images(graph: Graph, samples: int = 1) -> Tensor:

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import pytest
 from tests.support.detectors import detector
+from tests.support.torch_counts import counted_apart
 
 from aiperf_hpc.config import ExtremeWeatherConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph, Proposals
-from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.traffic import traffic
 from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
-from aiperf_hpc.verification.execution.comparison import MATRIX_LAYERS
 from aiperf_hpc.workloads.networks.extreme_weather import extreme_weather
 
 
 def network(shape: tuple[int, ...] = (768, 1152, 16), /, **settings: object) -> Graph:
     return extreme_weather(shape, (15, 5), 4, ExtremeWeatherConfig.model_validate(settings))
-
-
-def counted(graph: Graph) -> tuple[int, int]:
-    """Operations of convolutions and products of matrices, forward and in training."""
-    kinds = [each for kind, each in count(graph).by_kind().items() if kind in MATRIX_LAYERS]
-    forward = sum(each.forward for each in kinds)
-    return forward, forward + sum(each.backward - each.update for each in kinds)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +32,14 @@ def test_sizes_and_operations_are_those_of_tensorpacks_networks(
 ) -> None:
     """Of 16 channels and 5 classes, counted by PyTorch for networks that were written for that."""
     assert graph.parameter_count == parameters
-    assert counted(graph) == (forward, training)
+    assert counted_apart(graph) == (forward, training)
 
 
 @pytest.mark.parametrize("variant", ["fpn", "c4"])
 def test_a_further_region_costs_what_its_head_does(variant: str) -> None:
-    one, other = (counted(network(variant=variant, regions_per_image=n))[0] for n in (100, 101))
+    one, other = (
+        counted_apart(network(variant=variant, regions_per_image=n))[0] for n in (100, 101)
+    )
     assert other - one == {"c4": 1_618_579_456, "fpn": 27_838_464}[variant]
 
 
@@ -54,7 +48,7 @@ def test_a_further_region_costs_what_its_head_does(variant: str) -> None:
 def test_operations_of_any_size_are_pytorchs(variant: str, shape: tuple[int, ...]) -> None:
     graph = detector(shape, variant=variant)
     found = matrix_operations(graph)
-    assert counted(graph) == (found.forward, found.training)
+    assert counted_apart(graph) == (found.forward, found.training)
 
 
 def test_anchors_are_those_of_all_levels() -> None:

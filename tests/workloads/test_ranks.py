@@ -5,38 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from tests.support.detectors import BOXES, detector, maps_with_boxes
 from tests.support.engine_steps import hyperparameters, labelled, momenta_of, relative_error
+from tests.support.generated import some_of
 from tests.support.rank_threads import followed
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import V1_5, resnet50
 from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import CLASSIFICATION, Objective, detection
-from aiperf_hpc.replica.data.base import Batch, Part
+from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import NetworkState, RankEngine
 from aiperf_hpc.replica.engines.torch import detection as torch_detection
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
-from aiperf_hpc.trial import DatasetInfo
 
 SAMPLES = 8
 USED = hyperparameters(
     batch_size=SAMPLES, weight_decay=1e-3, weight_decay_in="loss", learning_rate=1.0
 )
-
-
-def some_of(whole: Batch) -> GeneratedDataset:
-    """Return a dataset of the samples of a batch; what it says of them does not matter here."""
-    info = DatasetInfo.of_labelled_images("digits", "0" * 64, (1, 1, 1), 2, SAMPLES, 1)
-
-    def make(_: int, chosen: NDArray[np.intp]) -> Batch:
-        parts = {name: array[chosen] for name, array in whole.inputs.items()}
-        return Batch(parts, {name: array[chosen] for name, array in whole.targets.items()})
-
-    return GeneratedDataset(info, make)
 
 
 def residual() -> Graph:

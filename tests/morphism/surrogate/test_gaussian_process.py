@@ -58,15 +58,11 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "learned_covariance", lambda *_: COVARIANCE)
 
 
-def dense(rows: Numbers) -> Numbers:
+def dense(rows: Numbers, by: Covariance = COVARIANCE) -> Numbers:
     """Return the covariances of descriptions by scikit-learn's Matern covariance."""
+    parts = zip(PARTS.values(), by.lengths, by.weights, strict=True)
     return np.asarray(
-        sum(
-            weight * Matern(length, nu=2.5)(rows[:, part])
-            for part, length, weight in zip(
-                PARTS.values(), COVARIANCE.lengths, COVARIANCE.weights, strict=True
-            )
-        )
+        sum(weight * Matern(length, nu=2.5)(rows[:, part]) for part, length, weight in parts)
     )
 
 
@@ -233,12 +229,9 @@ def test_the_likelihood_is_that_of_every_single_observation() -> None:
 
     def by_rows(x: Numbers) -> float:
         weights = np.exp(x[3:6]) / np.exp(x[3:6]).sum()
-        covariance = sum(
-            w * Matern(float(np.exp(length)), nu=2.5)(rows[:, part])
-            for w, length, part in zip(weights, x[:3], PARTS.values(), strict=True)
-        )
-        covariance = np.asarray(covariance)[np.ix_(owner, owner)]
-        covariance = covariance + np.exp(x[6]) * np.eye(len(flat))
+        noise = float(np.exp(x[6]))
+        covariance = dense(rows, Covariance(np.exp(x[:3]), weights, noise))[np.ix_(owner, owner)]
+        covariance = covariance + noise * np.eye(len(flat))
         signal = (flat @ np.linalg.solve(covariance, flat) + 1.0) / (len(flat) + 1.0)
         density = multivariate_normal(cov=signal * covariance).logpdf(flat)
         # The prior of one observation on the signal, and those on the coordinates.

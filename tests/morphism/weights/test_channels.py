@@ -14,29 +14,24 @@ from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.channels import channel_groups
 
 
-def test_an_addition_ties_what_it_adds_through_pooling_and_normalisation() -> None:
-    group = channel_groups(residual())["stem_conv"]
-    assert set(group.members) == {
-        "stem_conv", "stem_norm", "stem_relu", "stem_pool", "one_conv_b", "one_norm_b", "one_add",
-        "one_relu",
-    }  # fmt: skip
-    assert group.producers == ("stem_conv", "one_conv_b")
-    assert group.readers == ("one_conv_a", "two_conv", "two_shortcut")
+@pytest.mark.parametrize(
+    ("members", "producers", "readers"),
+    [
+        # An addition ties what it adds, through pooling and normalisation.
+        ("stem_conv stem_norm stem_relu stem_pool one_conv_b one_norm_b one_add one_relu",
+         "stem_conv one_conv_b", "one_conv_a two_conv two_shortcut"),
+        # Global pooling ties convolutions to dense readers, and dense layers make channels too.
+        ("two_conv two_norm two_shortcut two_add two_relu pool", "two_conv two_shortcut", "hidden"),
+        ("hidden hidden_norm hidden_relu", "hidden", "logits"),
+    ],
+)  # fmt: skip
+def test_layers_are_tied_by_additions_pooling_and_normalisation(
+    members: str, producers: str, readers: str
+) -> None:
+    group = channel_groups(residual())[producers.split()[0]]
+    assert set(group.members) == set(members.split())
+    assert (group.producers, group.readers) == (tuple(producers.split()), tuple(readers.split()))
     assert not group.fixed
-
-
-def test_global_pooling_ties_convolutions_to_dense_readers() -> None:
-    group = channel_groups(residual())["two_conv"]
-    assert set(group.members) == {
-        "two_conv", "two_norm", "two_shortcut", "two_add", "two_relu", "pool",
-    }  # fmt: skip
-    assert group.readers == ("hidden",)
-
-
-def test_dense_layers_make_channels_too() -> None:
-    group = channel_groups(residual())["hidden"]
-    assert set(group.members) == {"hidden", "hidden_norm", "hidden_relu"}
-    assert group.readers == ("logits",)
 
 
 def test_the_dataset_fixes_the_samples_and_the_classes() -> None:
