@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,12 +40,8 @@ def renamed_and_shuffled(graph: Graph, rng: np.random.Generator) -> Graph:
     return Graph(tuple(nodes[int(place)] for place in rng.permutation(len(nodes))))
 
 
-def with_layer(graph: Graph, name: str, layer: Layer) -> Graph:
-    return Graph(tuple(replace(n, layer=layer) if n.name == name else n for n in graph.nodes))
-
-
-def with_inputs(graph: Graph, name: str, *inputs: str) -> Graph:
-    return Graph(tuple(replace(n, inputs=inputs) if n.name == name else n for n in graph.nodes))
+def changed(graph: Graph, name: str, **fields: Any) -> Graph:  # noqa: ANN401 -- of a node
+    return Graph(tuple(replace(n, **fields) if n.name == name else n for n in graph.nodes))
 
 
 @settings(max_examples=60, deadline=None)
@@ -61,7 +58,7 @@ def test_names_and_order_of_nodes_do_not_matter(
 
 def test_the_order_of_what_is_added_does_not_matter() -> None:
     graph = residual()
-    assert with_inputs(graph, "one_add", "stem_pool", "one_norm_b").hash == graph.hash
+    assert changed(graph, "one_add", inputs=("stem_pool", "one_norm_b")).hash == graph.hash
 
 
 def test_provenance_does_not_matter() -> None:
@@ -82,7 +79,7 @@ def test_provenance_does_not_matter() -> None:
 def test_another_hyperparameter_is_another_hash(name: str, layer: Layer) -> None:
     graph = residual((1, 1, 3))  # On a 1 x 1 image every kernel and stride gives one shape.
     assert graph.by_name["two_conv"].layer == Conv2D(8, 5, 2)
-    assert with_layer(graph, name, layer).hash != graph.hash
+    assert changed(graph, name, layer=layer).hash != graph.hash
 
 
 def test_one_layer_read_twice_differs_from_two_equal_layers() -> None:

@@ -16,6 +16,7 @@ from aiperf_hpc.objective import (
     MEAN_AVERAGE_PRECISION,
     QUALITY_METRICS,
     Objective,
+    QualityMetric,
     average_precisions,
     detection,
     regression,
@@ -52,33 +53,32 @@ def test_a_search_maximizes_whatever_the_measure() -> None:
     assert not MEAN_ABSOLUTE_ERROR.reaches(0.13, 0.124)
 
 
+ABSOLUTE, RATIO = "absolute_error", "intersection_over_union"
+
+
 @pytest.mark.parametrize(
-    ("sums", "what"),
+    ("metric", "sums", "what"),
     [
-        ({"correct": 11.0}, "11 correct of 10 samples"),
-        ({"correct": -1.0}, "-1 correct of 10 samples"),
-        ({"correct": 2.5}, "2.5 correct of 10 samples"),
-        ({}, r"has the sums \['correct'\], not \[\]"),
-        ({"correct": 1.0, "wrong": 9.0}, "not .*wrong"),
+        (ACCURACY, {"correct": 11.0}, "11 correct of 10 samples"),
+        (ACCURACY, {"correct": -1.0}, "-1 correct of 10 samples"),
+        (ACCURACY, {"correct": 2.5}, "2.5 correct of 10 samples"),
+        (ACCURACY, {}, r"has the sums \['correct'\], not \[\]"),
+        (ACCURACY, {"correct": 1.0, "wrong": 9.0}, "not .*wrong"),
+        (MEAN_ABSOLUTE_ERROR, {ABSOLUTE: -1.0, "values": 20.0}, "absolute error of -1"),
+        (MEAN_ABSOLUTE_ERROR, {ABSOLUTE: 1.0, "values": 9.0}, "in 9 values"),
+        (INTERSECTION_OVER_UNION, {RATIO: -0.5}, "add up to -0.5 over 10 samples"),
+        (INTERSECTION_OVER_UNION, {RATIO: 10.5}, "add up to 10.5 over 10 samples"),
     ],
 )
-def test_sums_that_no_evaluation_has_are_refused(sums: dict[str, float], what: str) -> None:
+def test_sums_that_no_evaluation_has_are_refused(
+    metric: QualityMetric, sums: dict[str, float], what: str
+) -> None:
     with pytest.raises(ValueError, match=what):
-        ACCURACY.check(sums, 10)
+        metric.check(sums, 10)
 
 
-def test_a_negative_distance_is_refused() -> None:
-    with pytest.raises(ValueError, match="absolute error of -1"):
-        MEAN_ABSOLUTE_ERROR.check({"absolute_error": -1.0, "values": 20.0}, 10)
-    with pytest.raises(ValueError, match="in 9 values"):
-        MEAN_ABSOLUTE_ERROR.check({"absolute_error": 1.0, "values": 9.0}, 10)
-
-
-@pytest.mark.parametrize("total", [-0.5, 10.5])
-def test_ratios_beyond_one_a_sample_are_refused(total: float) -> None:
-    INTERSECTION_OVER_UNION.check({"intersection_over_union": 10.0}, 10)
-    with pytest.raises(ValueError, match=f"add up to {total} over 10 samples"):
-        INTERSECTION_OVER_UNION.check({"intersection_over_union": total}, 10)
+def test_ratios_of_one_a_sample_are_the_most() -> None:
+    INTERSECTION_OVER_UNION.check({RATIO: 10.0}, 10)
 
 
 def test_an_objective_is_data_that_a_record_can_hold() -> None:

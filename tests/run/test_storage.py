@@ -11,7 +11,6 @@ from tests.support.clock import Clock
 from tests.support.damage import failing
 
 from aiperf_hpc.errors import StorageError
-from aiperf_hpc.run import journal
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import PrimaryHeartbeat, StopRequested
 from aiperf_hpc.run.storage import (
@@ -23,6 +22,7 @@ from aiperf_hpc.run.storage import (
     Wait,
     no_retry,
 )
+from aiperf_hpc.untrusted.files import regular_descriptor
 
 
 class Disk:
@@ -83,34 +83,22 @@ def test_a_journal_on_a_disk_that_fills_and_empties_again_has_every_record_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk takes part of a line, then nothing, then fails to sync, then works."""
-    real_write, real_sync = os.pwrite, os.fsync
-    troubles = ["part", "full", "sync", "part", None]
+    whole, full = os.pwrite, failing(os.pwrite, errno.ENOSPC)
 
-    def write(file: int, data: bytes, offset: int) -> int:
-        trouble = troubles[0] if troubles else None
-        if trouble == "full":
-            troubles.pop(0)
-            raise OSError(errno.ENOSPC, "No space left on device")
-        if trouble == "part":
-            troubles.pop(0)
-            return real_write(file, data[: len(data) // 2], offset)
-        return real_write(file, data, offset)
+    def part(file: int, data: bytes, offset: int) -> int:
+        return whole(file, data[: len(data) // 2], offset)
 
-    def sync(file: int) -> None:
-        if troubles and troubles.pop(0) == "sync":
-            raise OSError(errno.EIO, "Input/output error")
-        real_sync(file)
-
+    writes = iter([part, full, whole, part, whole, whole])
     time = Time()
     path = tmp_path / "journal.jsonl"
     with JournalWriter(path, retry=time.patience()) as journal:
         journal.append(PrimaryHeartbeat())
-        troubles[:] = ["part", "full", "sync", "part", None]
-        monkeypatch.setattr(os, "pwrite", write)
-        monkeypatch.setattr(os, "fsync", sync)
+        monkeypatch.setattr(os, "pwrite", lambda *arguments: next(writes)(*arguments))
+        monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.EIO))
         journal.append(StopRequested(reason="full"))
         journal.append(PrimaryHeartbeat())
     monkeypatch.undo()
+    assert list(writes) == []
     reader = JournalReader(path)
     assert [record.event.type for record in reader.read()] == [
         "primary_heartbeat",
@@ -189,8 +177,8 @@ def test_reading_waits_for_a_server_that_is_away(
     path, time = tmp_path / "journal.jsonl", Time()
     with JournalWriter(path) as writer:
         writer.append(PrimaryHeartbeat())
-    away = failing(journal.regular_descriptor, errno.EIO, errno.ESTALE)
-    monkeypatch.setattr(journal, "regular_descriptor", away)
+    away = failing(regular_descriptor, errno.EIO, errno.ESTALE)
+    monkeypatch.setattr("aiperf_hpc.run.journal.regular_descriptor", away)
     reader = JournalReader(path, retry=time.patience())
     assert len(list(reader.read())) == 1
     assert time.pauses == [0.25, 0.5]

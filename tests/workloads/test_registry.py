@@ -14,6 +14,7 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data import dataset_names, load_dataset
 from aiperf_hpc.replica.engines.tensorflow import objectives as tensorflow_objectives
 from aiperf_hpc.replica.engines.torch import objectives as torch_objectives
+from aiperf_hpc.trial import TensorSpec
 from aiperf_hpc.workloads.base import Workload
 from aiperf_hpc.workloads.registry import (
     WORKLOADS,
@@ -142,15 +143,9 @@ def test_the_network_of_volumes_is_counted_and_fits_its_dataset() -> None:
 def test_a_volume_that_is_too_small_or_no_cube_is_refused() -> None:
     chosen = config(**VOLUMES | {"dataset": {"name": "volumes", "train_samples": 4}})
     dataset = load_dataset(chosen.dataset, 1).info
-    flat = dataset.model_copy(
-        update={
-            "inputs": {
-                "volume": dataset.inputs["volume"].model_copy(update={"shape": (8, 8, 4, 1)})
-            }
-        }
-    )
+    flat = {"inputs": {"volume": TensorSpec(shape=(8, 8, 4, 1))}}
     with pytest.raises(GraphError, match="must be a cube"):
-        initial_graph(chosen, flat)
+        initial_graph(chosen, dataset.model_copy(update=flat))
 
 
 @pytest.mark.parametrize(
