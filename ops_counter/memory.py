@@ -1,4 +1,4 @@
-"""Memory estimate of a training."""
+"""Memory estimate of training."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def copied_bytes(graph: Graph, optimizer: str = "sgd") -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """Memory of a rank that a training may use, and the check of which trials fit."""
+    """Memory of a rank available for training, and the check of which trials fit."""
 
     config: RunConfig
     bytes: int

@@ -28,7 +28,7 @@ from aiperf_hpc.system.summary import kind_of
 from aiperf_hpc.trial import TimePhase
 
 OperationsOf = Callable[[TrialStarted], tuple[int, int]]
-"""Returns the operations of a training and of a validation sample of a trial."""
+"""Returns the operations of one training sample and one validation sample of a trial."""
 MOST_POINTS = 100_000
 """Maximum number of points of the score over time. The shortest interval gives 48,000 per day, the
 default 87,600 per year."""
@@ -99,7 +99,7 @@ class Counts:
         return known
 
     def __call__(self, started: TrialStarted) -> tuple[int, int]:
-        """Return the operations of a training and of a validation sample, by its graph."""
+        """Return the operations of one training sample and one validation sample, by its graph."""
         counted = self[started.graph]
         return counted.training, counted.forward
 

@@ -27,7 +27,7 @@ class Definition:
     data: str
     """Official data: samples, shapes, format and size."""
     target: str
-    """Target quality of a training and its metric."""
+    """Target quality of a training run and its metric."""
     scoring: str
     """Metric for comparisons between machines."""
     source: str
@@ -69,7 +69,7 @@ class Workload:
     record_rules: tuple[Rule[RunEvidence], ...] = ()
     """Rules on the trainings of a run."""
     logged: Callable[[RunConfig, Hyperparameters], Mapping[str, object]] | None = None
-    """Returns the settings of a training for MLPerf HPC's logs, by key; None if it is not a
+    """Returns the settings of a trial for MLPerf HPC's logs, by key; None if it is not a
     workload of MLPerf HPC."""
     valid_flops: Weight | None = None
     """Weight of the quality in HPC AI500; None unless it is a workload of HPC AI500."""

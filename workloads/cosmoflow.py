@@ -99,7 +99,7 @@ def _schedule(config: RunConfig) -> Findings:
 
 
 def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, object]:
-    """Return the settings of a training for MLPerf HPC's logs, by key.
+    """Return the settings of a trial for MLPerf HPC's logs, by key.
 
     As in the reference, the logged rate is the peak, the warm-up factor is the ratio of the peak to
     the rate for the base batch, and the decay factor is the largest one. The reference decays after

@@ -92,7 +92,7 @@ OPTIMIZER_NAMES = {"adam": "Adam", "adamw": "AdamW", "lamb": "LAMB"}
 
 
 def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, object]:
-    """Return the settings of a training for MLPerf HPC's logs, by key.
+    """Return the settings of a trial for MLPerf HPC's logs, by key.
 
     The logged rate does not include the warm-up factor. A warm-up with factor 1 starts at 0; any
     other starts at the rate. It ends at the rate times the factor. Normalization statistics are per

@@ -108,11 +108,11 @@ def optimizer_rule(wanted: Mapping[str, object], requirement: str) -> Rule[RunCo
 
 
 def target_rule(target: float, *, optional: bool = False) -> Rule[RunConfig]:
-    """Return the rule that a training ends at the benchmark's target quality.
+    """Return the rule that training ends at the benchmark's target quality.
 
     Args:
         target: target quality.
-        optional: whether a training may also have no target and end after all its epochs.
+        optional: whether training may also have no target and end after all epochs.
     """
 
     def findings(config: RunConfig) -> Findings:
@@ -126,7 +126,7 @@ def target_rule(target: float, *, optional: bool = False) -> Rule[RunConfig]:
 
 
 def epochs_rule(wanted: int) -> Rule[RunConfig]:
-    """Return the rule that a training below its target runs for the required number of epochs."""
+    """Return the rule that training below the target runs for the required number of epochs."""
 
     def findings(config: RunConfig) -> Findings:
         training = config.training
@@ -141,7 +141,7 @@ def epochs_rule(wanted: int) -> Rule[RunConfig]:
 def reached_rule(metric: QualityMetric, target: float) -> Rule[RunEvidence]:
     """Return the rule that all completed trainings, and at least one, reach the target quality.
 
-    The quality of a training is that of its last epoch, whose network is the result.
+    The quality of a trial is that of its last epoch, whose network is the result.
     """
 
     def findings(run: RunEvidence) -> Findings:

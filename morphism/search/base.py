@@ -51,7 +51,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBound:
-    """The memory available to a training."""
+    """The memory available to a training run."""
 
     limit: int
     """Bytes."""

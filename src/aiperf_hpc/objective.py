@@ -1,4 +1,4 @@
-"""The objective of a training: targets, loss function and quality metric.
+"""The objective of training: targets, loss function and quality metric.
 
 Objectives are plain data. Each engine registers the functions that compute its losses and metrics
 (``replica/engines/*/objectives.py``). The interpretation of the recorded sums is defined here, so
@@ -240,7 +240,7 @@ def _known(name: str) -> str:
 
 
 class Objective(Value):
-    """The objective of a training."""
+    """The objective of training."""
 
     kind: str
     """Kind of task in one word, such as classification or regression."""

@@ -1,4 +1,4 @@
-"""The data types of a trial: one graph, one set of hyperparameters, one training."""
+"""The data types of a trial: one graph, one set of hyperparameters, one training run."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.support.networks import plain, residual, rng, two_stems
@@ -195,8 +196,8 @@ def test_a_graph_at_its_bounds_is_within_them(bound: str, setting: str) -> None:
     bounds = tight(graph)
     assert bounds.broken(graph, graph) is None
     below = {"growth": 1.0 - 1e-9, "memory": MemoryBound(kernels(graph) - 1, kernels)}
-    lower = below.get(bound) or getattr(bounds, bound) - 1
-    assert replace(bounds, **{bound: lower}).broken(graph, graph) == setting
+    lower: dict[str, Any] = {bound: below.get(bound) or getattr(bounds, bound) - 1}
+    assert replace(bounds, **lower).broken(graph, graph) == setting
 
 
 @every_searcher

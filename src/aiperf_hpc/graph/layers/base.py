@@ -143,8 +143,8 @@ class Layer:
 
     @property
     def window(self) -> SlidingWindow:
-        """Sliding window over the input."""
-        return SlidingWindow(1, 1)
+        """Sliding window over the input, by the fields ``kernel``, ``stride`` and ``dilation``."""
+        return SlidingWindow(*(getattr(self, name, 1) for name in SlidingWindow._fields))
 
     @property
     def negative_slope(self) -> float | None:

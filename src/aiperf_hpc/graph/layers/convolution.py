@@ -37,10 +37,6 @@ class _OddConv2D(Layer):
     kernel: int
 
     @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, 1)
-
-    @property
     def initial_values(self) -> Mapping[str, InitialValue]:
         return {"kernel": Distribution.HE_NORMAL}
 
@@ -60,10 +56,6 @@ class _StridedConv2D(_OddConv2D):
     """An image convolution with any stride: a side of n becomes n / stride, rounded up."""
 
     stride: int = 1
-
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, self.stride)
 
 
 @layer_class
@@ -116,10 +108,6 @@ class Conv3D(Layer):
     stride: int = 1
     bias: bool = False
 
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, self.stride)
-
     def output_shape(self, *inputs: Shape) -> Shape:
         *places, _ = volume(inputs[0])
         return (*self.window.slid_over(tuple(places)), self.channels)
@@ -150,10 +138,6 @@ class DepthwiseConv2D(Layer):
     stride: int = 1
     dilation: int = 1
 
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, self.stride, self.dilation)
-
     def output_shape(self, *inputs: Shape) -> Shape:
         *places, channels = image(inputs[0])
         return (*self.window.slid_over(tuple(places)), channels)
@@ -172,10 +156,6 @@ class AtrousConv2D(_OddConv2D):
     kind: ClassVar[str] = "atrous_conv2d"
 
     dilation: int
-
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, 1, self.dilation)
 
 
 @layer_class
@@ -211,6 +191,10 @@ class ConvTranspose2D(_OddConv2D):
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
 
     stride: int
+
+    @property
+    def window(self) -> SlidingWindow:
+        return SlidingWindow(self.kernel, 1)
 
     def __post_init__(self) -> None:
         Layer.__post_init__(self)

@@ -8,7 +8,6 @@ from typing import ClassVar
 from aiperf_hpc.graph.layers.base import (
     Layer,
     Shape,
-    SlidingWindow,
     image,
     layer_class,
     volume,
@@ -30,10 +29,6 @@ class MaxPool2D(Layer):
     kernel: int
     stride: int
     same: bool = False
-
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, self.stride)
 
     def padding(self, *places: int) -> list[tuple[int, int]]:
         """Return the padding before and after each axis with the given numbers of elements."""
@@ -60,10 +55,6 @@ class MaxPool3D(Layer):
 
     kernel: int
     stride: int
-
-    @property
-    def window(self) -> SlidingWindow:
-        return SlidingWindow(self.kernel, self.stride)
 
     def output_shape(self, *inputs: Shape) -> Shape:
         *places, channels = volume(inputs[0])

@@ -37,7 +37,7 @@ class ReplicaHistory:
     loads: list[tuple[float, float]] = field(default_factory=list)
     """The time at which each attempt had loaded the dataset, and the seconds of staging in it."""
     memory_limit: int | None = None
-    """Bytes that a training may use on each rank, as last recorded."""
+    """Bytes available for training on each rank, as last recorded."""
     memory_holds_copies: bool = False
     """Whether the limit includes the copies of best epochs."""
     staged_bytes: int = 0

@@ -46,7 +46,7 @@ class DatasetLoaded(Event):
 
     dataset: DatasetInfo
     memory_limit_bytes: Count | None = None
-    """Bytes that a training may use on each rank."""
+    """Bytes available for training on each rank."""
     memory_holds_copies: bool = False
     """Whether the limit includes the copies of best epochs; absent in earlier versions' records."""
     staged_seconds: Duration = 0.0
