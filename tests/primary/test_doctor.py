@@ -100,18 +100,14 @@ def test_mpirun_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found("MPI library").detail == str(tmp_path / "mpirun")
 
 
-YES = Check(area="machine", name="python", found=True, detail="", required=True)
-NO_ENGINE = Check(
-    area="framework", name="an engine", found=False, detail="none", remedy="pip it", required=True
-)
-GPU = Check(area="accelerator", name="NVIDIA", found=True, detail="H100")
-FOR_CPUS = Check(area="framework", name="torch", found=True, detail="torch 2.13.0+cpu")
-FOR_GPUS = Check(area="framework", name="torch", found=True, detail="torch 2.13.0")
-SBATCH = Check(area="SLURM", name="sbatch", found=True, detail="/usr/bin/sbatch")
+YES = Check("machine", "python", True, "", required=True)
+NO_ENGINE = Check("framework", "an engine", False, "none", "pip it", required=True)
+GPU = Check("accelerator", "NVIDIA", True, "H100")
+FOR_CPUS = Check("framework", "torch", True, "torch 2.13.0+cpu")
+FOR_GPUS = FOR_CPUS._replace(detail="torch 2.13.0")
+SBATCH = Check("SLURM", "sbatch", True, "/usr/bin/sbatch")
 NO_SBATCH = SBATCH._replace(found=False, detail="not on the PATH")
-SILENT = Check(
-    area="SLURM", name="controller", found=False, detail="does not answer: x", remedy="set it"
-)
+SILENT = Check("SLURM", "controller", False, "does not answer: x", "set it")
 CONTROLLER = SILENT._replace(found=True)
 START = "Start with `aiperf start --nodes 1 --hours 0.05`."
 

@@ -30,6 +30,21 @@ It looks like MPI runtime init failed for some reason; your parallel process is
 """
 
 
+def failed_run(root: Path, replicas: int) -> RunWriter:
+    """Write a run whose replicas have failed."""
+    run = RunWriter(root)
+    write_manifest(run.paths, Plan(replicas=replicas))
+    run.primary(0, run_started())
+    for number in range(replicas):
+        launched = records.ReplicaLaunched(replica=f"r{number}", job=f"25_{number}")
+        failed = records.JobState(
+            replica=f"r{number}", phase=JobPhase.FAILED, node="n1", detail="FAILED: exit status 14"
+        )
+        run.primary(5, launched, failed)
+    run.primary(6, run_ended())
+    return run
+
+
 @pytest.mark.parametrize(
     ("output", "words"),
     [
@@ -46,20 +61,12 @@ It looks like MPI runtime init failed for some reason; your parallel process is
 def test_the_last_words_of_a_replica_without_a_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], output: bytes | None, words: str
 ) -> None:
-    run = RunWriter(tmp_path / "run")
-    write_manifest(run.paths, Plan(replicas=1))
-    failed = records.JobState(
-        replica="r0", phase=JobPhase.FAILED, node="n1", detail="FAILED: exit status 14"
-    )
-    run.primary(0, run_started(), records.ReplicaLaunched(replica="r0", job="25_0"))
-    run.primary(5, failed)
-    run.primary(6, run_ended())
+    run = failed_run(tmp_path / "run", 1)
     log = run.paths.replica_log("r0")
     if output is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(output)
-    view = RunView.read(run.paths)
-    say_score(view, as_json=True)
+    say_score(RunView.read(run.paths), as_json=True)
     said = capsys.readouterr().err
     expected = words.format(root=run.paths.root, log=log)
     assert f"r0 (job 25_0 on n1) failed: FAILED: exit status 14; {expected}" in said
@@ -71,19 +78,7 @@ def test_the_end_of_a_run_fits_a_terminal_with_the_score_last(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
-    run = RunWriter(tmp_path / "runs" / "20250615-150640-quickstart-f67e")
-    write_manifest(run.paths, Plan(replicas=8))
-    run.primary(0, run_started())
-    for number in range(8):
-        replica = f"r{number}"
-        run.primary(1, records.ReplicaLaunched(replica=replica, job=f"25_{number}"))
-        run.primary(
-            5,
-            records.JobState(
-                replica=replica, phase=JobPhase.FAILED, node="n1", detail="FAILED: exit status 14"
-            ),
-        )
-    run.primary(6, run_ended())
+    run = failed_run(tmp_path / "runs" / "20250615-150640-quickstart-f67e", 8)
     view = RunView.read(run.paths)
     say_score(view, as_json=False)
     said = capsys.readouterr()

@@ -37,6 +37,9 @@ def peaks(**changes: object) -> Peaks:
     return Peaks.model_validate(values | changes)
 
 
+COPIED = peaks(sweeps=(sweep("copy", "fp32", 1.0),))
+
+
 def test_the_peak_is_the_size_with_the_highest_median_and_the_spread_is_of_it() -> None:
     readings = reading("a", 10, best=30, worst=9), reading("b", 20, best=25, worst=17)
     found = sweep("copy", "fp32", 1.0).model_copy(update={"readings": readings})
@@ -118,11 +121,9 @@ def test_a_file_is_read_back_and_of_several_the_fastest_counts(tmp_path: Path) -
         ("", "is not a file of `aiperf peaks`: invalid JSON"),
         ("[]", "is not a file of `aiperf peaks`: value should have at least 1 item"),
         ("{}", "is not a file of `aiperf peaks`: 0.utc: is missing"),
-        (peaks().model_dump_json().replace('"cores":4', '"cores":"x"'), "0.cores: "),
+        (COPIED.model_dump_json().replace('"cores":4', '"cores":"x"'), "0.cores: "),
         (
-            peaks(sweeps=(sweep("copy", "fp32", 1.0),))
-            .model_dump_json()
-            .replace('"best":1.0', '"best":0.0'),
+            COPIED.model_dump_json().replace('"best":1.0', '"best":0.0'),
             "0.sweeps.0.readings.0.best: should be greater than 0",
         ),
     ],
@@ -151,11 +152,7 @@ def test_a_quick_measurement_of_little_effort(
     assert json.loads(found.model_dump_json()) == printed
     assert found.quick
     assert {s.engine for s in found.sweeps} == {"torch"}
-    cpu = {
-        (s.kernel, s.precision): s.peak
-        for s in found.sweeps
-        if s.device == "cpu"
-    }  # fmt: skip
+    cpu = {(s.kernel, s.precision): s.peak for s in found.sweeps if s.device == "cpu"}
     kernels = ("matrix product", "convolution")
     assert cpu.keys() >= {(k, p) for k in kernels for p in ("fp32", "bf16")}
     assert cpu.keys() >= {("copy", "fp32"), ("triad", "fp32")}
