@@ -115,7 +115,7 @@ def plan(
     if not chosen:
         raise UsageError(f"no collective is installed: {pip_install('mpi')}, or [torch]")
     if ranks < 2:
-        raise UsageError(f"--ranks {ranks}: at least two have something to reduce")
+        raise UsageError(f"--ranks {ranks}: at least two are required")
     if repetitions is None:
         repetitions = QUICK_REPETITIONS if quick else REPETITIONS
     if repetitions < 1:

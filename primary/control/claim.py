@@ -129,8 +129,8 @@ class Claim:
         if not _publish(self._folder, self.number + 1, self._next):
             holder = _read(self._folder, self.number + 1)
             raise LostClaimError(
-                f"process {holder.process.pid} on {holder.host} has taken the run in hand, since "
-                "this primary had been silent for too long; this one ends"
+                f"process {holder.process.pid} on {holder.host} has taken control of the "
+                "run, because this primary was silent for too long; this primary exits"
             )
         self.number += 1
         self._next = None
@@ -230,7 +230,7 @@ def _check_silent(who: str, since: float, history: RunHistory, heartbeat_seconds
     patience = gone_limit(heartbeat_seconds)
     if quiet < patience:
         raise ClaimedError(
-            f"{history.paths.root}: {who}; it wrote {quiet:.0f} s ago, and is taken for alive "
+            f"{history.paths.root}: {who}; it wrote {quiet:.0f} s ago, and counts as alive "
             f"until it has been silent for {patience:.0f} s"
         )
 
@@ -319,6 +319,7 @@ def _read(folder: Path, number: int) -> Holder:
                 raise
         except ValidationError:
             raise RunDirectoryError(
-                f"{path} is damaged: who has the run is not known; remove it if nobody has"
+                f"{path} is damaged: the owner of the run is unknown; remove it if no process "
+                "controls the run"
             ) from None
         time.sleep(LOOK_SECONDS)

@@ -200,7 +200,7 @@ class Controller:
         """End all replicas and record why this primary cannot continue."""
         foreseen = isinstance(error, AIPerfError)
         reason = str(error) if foreseen else f"unexpected {type(error).__name__}: {error}"
-        self._say(f"the primary cannot go on: {reason}; its replicas are stopped")
+        self._say(f"the primary cannot continue: {reason}; its replicas are stopped")
         try:
             self._leave_nothing_running()
         finally:
@@ -320,7 +320,7 @@ class Controller:
             self._run.digest.update()
         except JournalError as error:
             self._run.digest.remake()
-            remedy = "it was made again from the journals"
+            remedy = "it was rebuilt from the journals"
             self._record_problem(self._run.digest.path, error, remedy)
 
     def _record_digests(self) -> None:
@@ -352,7 +352,7 @@ class Controller:
         where = str(paths.manifest)
         if not self._run.retry(paths.manifest.exists, where, "read"):
             self._run.retry(lambda: self._run.manifest.save(paths), where)
-            remedy = "it was written again, as it was"
+            remedy = "it was rewritten unchanged"
             self._record_problem(paths.manifest, f"{where} is missing", remedy)
 
     def _record_lost_journals(self) -> None:

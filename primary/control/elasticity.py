@@ -47,11 +47,11 @@ def request_nodes(view: RunView, nodes: int, why: str) -> None:
     """
     run, state = view.paths.root, view.status().state
     if state is RunState.ENDED:
-        raise UsageError(f"{run}: the run has ended; its nodes are what they were")
+        raise UsageError(f"{run}: the run has ended; its nodes cannot change")
     if view.history.run_started is None or view.manifest.simulated:
         raise UsageError(f"{run}: this run never started, or is simulated")
     if state not in (RunState.RUNNING, RunState.QUEUED):
-        raise UsageError(f"{run}: the run is {state}; nobody would see to other nodes")
+        raise UsageError(f"{run}: the run is {state}; no primary is active to change its nodes")
     require_nodes(nodes, view.manifest.config)
     ScaleRequest(nodes=nodes, reason=why).save(view.paths)
 

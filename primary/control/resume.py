@@ -94,8 +94,7 @@ def _check_same_configuration(history: RunHistory, paths: RunPaths, folder: Path
     recorded = history.last_start.manifest_sha256
     if recorded and recorded != paths.manifest_digest():
         raise UsageError(
-            f"{folder}: run.yaml has changed since the run started; put back what it was, "
-            "or start a new run"
+            f"{folder}: run.yaml has changed since the run started; restore it, or start a new run"
         )
 
 
@@ -104,6 +103,6 @@ def _check_same_dataset(history: RunHistory, manifest: RunManifest, folder: Path
     now = describe_dataset(manifest.config.dataset)
     if recorded and recorded != {now}:
         raise UsageError(
-            f"{folder}: dataset '{now.name}' is not what the run was started on; put that back, "
+            f"{folder}: dataset '{now.name}' differs from the one of the run; restore that, "
             "or start a new run"
         )

@@ -140,8 +140,8 @@ def _problem(replicas: list[ReplicaHistory], begun: float) -> str:
     behind = begun - _submitted(replicas, begun)
     if behind > TOLERANCE:
         return (
-            f"the scheduler's clock is {behind:.1f} s behind the primary's: it took the job before "
-            "the run began"
+            f"the scheduler's clock is {behind:.1f} s behind the primary's: it accepted the job "
+            "before the run began"
         )
     gaps: Mapping[str, float] = {
         r.id: r.granted_utc - r.began_utc

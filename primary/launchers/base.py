@@ -116,7 +116,7 @@ class Launcher(ABC):
     def check(self, nodes: int) -> None:
         """Require that a run can have this number of nodes. Raises UsageError if it cannot."""
         raise UsageError(
-            f"--nodes {nodes}: launcher '{self.name}' keeps the nodes that the run began with"
+            f"--nodes {nodes}: the number of nodes cannot change with launcher '{self.name}'"
         )
 
     def add(self, replicas: Sequence[str]) -> dict[str, str]:
@@ -285,8 +285,8 @@ def crowding(manifest: RunManifest, cores: int, available: int) -> str | None:
     if count * ranks <= cores:
         return None
     return (
-        f"{what} share {cores} core{'s' * (cores > 1)}: the score will be that of a crowded "
-        "machine, and no measure of it"
+        f"{what} share {cores} core{'s' * (cores > 1)}: the score is that of an oversubscribed "
+        "machine and does not measure its performance"
     )
 
 

@@ -116,8 +116,8 @@ def _sharing(nodes: int, each: int, count: int) -> Iterator[str]:
     ranks = nodes * each
     if ranks > count:
         yield (
-            f"{ranks} ranks share {count} accelerator{'s' * (count > 1)}: the score will be that "
-            "of a crowded machine, and no measure of it"
+            f"{ranks} ranks share {count} accelerator{'s' * (count > 1)}: the score is that "
+            "of an oversubscribed machine and does not measure its performance"
         )
     elif ranks < count:
         more = f"; --nodes {count} makes a replica for each" if each == 1 else ""
@@ -127,7 +127,7 @@ def _sharing(nodes: int, each: int, count: int) -> Iterator[str]:
 def idle(count: int, whose: str) -> str:
     """Return the message about accelerators without a rank."""
     which = "an accelerator is" if count == 1 else f"{count} accelerators are"
-    return f"{which} left idle, {whose}: the closed division wants every one used"
+    return f"{which} left idle, {whose}: the closed division requires that all are used"
 
 
 def ranks_of(config: RunConfig, there: int) -> int:

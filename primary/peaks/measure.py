@@ -80,7 +80,7 @@ def plan(engine: str | None, *, quick: bool, data: Path | None, ranks: int | Non
     if data is not None and not data.is_dir():
         raise UsageError(f"--data {data}: no such folder")
     if ranks is not None and ranks < 2:
-        raise UsageError(f"--ranks {ranks}: at least two have something to reduce")
+        raise UsageError(f"--ranks {ranks}: at least two are required")
     there = [name for name, package in ENGINES.items() if package.installed]
     # The engine of the run first.
     there.sort(key=lambda name: name != EngineConfig().name)

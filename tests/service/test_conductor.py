@@ -261,7 +261,7 @@ def test_a_run_that_is_served_alone_can_be_stopped_and_nothing_else(tmp_path: Pa
             assert client.post("/api/v1/runs/run/stop", headers=SHOWN).status_code == 409
             late = client.post("/api/v1/runs/run/scale", headers=SHOWN, json=wanted)
             assert late.status_code == 409
-            assert "its nodes are what they were" in late.json()["detail"]
+            assert "its nodes cannot change" in late.json()["detail"]
 
 
 def test_a_service_says_what_it_changes(tmp_path: Path, primaries: FakePrimaries) -> None:

@@ -83,7 +83,7 @@ def test_killed_processes_are_started_again_and_go_on(slurm_run: Start) -> None:
     run.wait_until(lambda h: phase(h, "r0") is JobPhase.REQUEUED)
     detail = job_state(run.history, "r0").detail
     assert "signal 9" in detail
-    assert "queued again, 1 of 3" in detail
+    assert "requeued, 1 of 3" in detail
     run.wait_until(lambda h: resumed(h, "r0", AGAIN))
     run.wait_until(lambda _: len(search_pids(run, "r1")) == 2)
     history = stop_and_verify(run)

@@ -125,7 +125,7 @@ def check_allocation(jobs: Sequence[Job], nodes: int, hours: float, now: float) 
         raise UsageError("--launcher inside: SLURM does not know the job of SLURM_JOB_ID any more")
     name = held[0].id.partition("+")[0]
     if (there := held_nodes(held)) < nodes:
-        raise UsageError(f"--nodes {nodes}: the allocation {name} has {there}; ask for fewer nodes")
+        raise UsageError(f"--nodes {nodes}: the allocation {name} has {there}; request fewer nodes")
     end = min(job.end_utc for job in held)
     if now + hours * 3600.0 + END_SECONDS > end:
         left = max(0.0, end - now - END_SECONDS) / 3600.0
@@ -231,5 +231,5 @@ def release_jobs(manifest: RunManifest, client: SlurmClient | None = None) -> st
     try:
         (client or SlurmClient()).cancel_named(job_name(manifest))
     except SchedulerError as error:
-        return f"its nodes are not given back ({error}): scancel --name={job_name(manifest)}"
+        return f"its nodes are not released ({error}): scancel --name={job_name(manifest)}"
     return None

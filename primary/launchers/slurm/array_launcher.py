@@ -33,7 +33,7 @@ from aiperf_hpc.trial import JobPhase
 
 ARRAY = ("array", "slurm")
 """Names of this launcher in manifests; versions with only this launcher wrote `slurm`."""
-FORGOTTEN = "SLURM lists it no longer"
+FORGOTTEN = "SLURM no longer lists it"
 
 
 class ArrayLauncher(SlurmLauncher):
@@ -262,7 +262,7 @@ class ArrayLauncher(SlurmLauncher):
         if self._leaves(name) or self._killing or not died(element):
             return False
         if name in self._refused:
-            refusal = f"; SLURM does not run it again: {self._refused[name]}"
+            refusal = f"; SLURM does not requeue it: {self._refused[name]}"
             self._update(name, self._states[name].detail + refusal)
             return False
         return self._restarts[name] < MOST_RESTARTS
@@ -271,7 +271,7 @@ class ArrayLauncher(SlurmLauncher):
         """Requeue dead replicas, with one call per job."""
         self._restarts.update(names)
         for name in names:
-            again = f"queued again, {self._restarts[name]} of {MOST_RESTARTS}"
+            again = f"requeued, {self._restarts[name]} of {MOST_RESTARTS}"
             self._update(name, f"{self._states[name].detail}; {again}", JobPhase.REQUEUED)
         for job in self._arrays:
             if own := [name for name in names if self._jobs[name] == job]:

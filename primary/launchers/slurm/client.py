@@ -93,7 +93,7 @@ class SlurmClient:
         lines = self._lines("sbatch", "--parsable", *options, str(script), environment=environment)
         job = lines[-1].partition(";")[0] if lines else ""  # NUMBER or NUMBER;CLUSTER
         if not job.isdigit():
-            raise SchedulerError(f"sbatch answered {lines} where the number of a job was due")
+            raise SchedulerError(f"sbatch printed {lines} instead of a job number")
         return job
 
     def find(self, name: str, known: Collection[str] = ()) -> str | None:
@@ -207,7 +207,7 @@ def _parsed(program: str, lines: Sequence[str], parse: Callable[[str], T]) -> li
         try:
             found.append(parse(line))
         except ValueError:
-            reason = f"{program} answered what cannot be understood: {line}"
+            reason = f"{program} printed an unexpected line: {line}"
             raise SchedulerError(reason) from None
     return found
 
@@ -244,7 +244,7 @@ def error_of(program: str, answer: Answer) -> SchedulerError:
     lines = [_without_prefix(line, program) for line in output]
     if (silence := silence_in(lines)) is not None:
         return SchedulerSilentError(f"{program}: {silence}")
-    text = "; ".join(dict.fromkeys(lines)) or f"exit status {answer.status} without a word"
+    text = "; ".join(dict.fromkeys(lines)) or f"exit status {answer.status} without a message"
     return SchedulerError(f"{program}: {text}")
 
 

@@ -78,7 +78,7 @@ class SlurmLauncher(ReplicaLauncher):
         """Return the error for a job that SLURM rejected."""
         if isinstance(error, SchedulerSilentError):
             return UsageError(
-                f"SLURM did not take the job: {error}; if it did all the same, "
+                f"SLURM did not confirm the job: {error}; if it was accepted, "
                 f"`scancel --name={job_name(self._manifest)}` removes it"
             )
         return UsageError(

@@ -64,8 +64,8 @@ class NodePool:
             raise
         except SchedulerError as error:
             raise UsageError(
-                f"job {place.job} refused a step: {error}; nothing was started; see the slurm "
-                "section of the configuration, and what else runs in the job"
+                f"job {place.job} refused a step: {error}; nothing was started; check the slurm "
+                "section of the configuration and the other steps of the job"
             ) from None
         self._tried[place.job] = place.group
         columns = (line.split() for line in output)

@@ -102,7 +102,7 @@ def require_none(slurm: SlurmConfig) -> None:
     """Require no node groups if nothing is submitted. Raises UsageError."""
     if slurm.node_groups:
         raise UsageError(
-            "--launcher inside: an allocation has the nodes that it has; leave slurm.node_groups "
+            "--launcher inside: the nodes of an allocation are fixed; leave slurm.node_groups "
             "out: --set slurm.node_groups=[]"
         )
 
@@ -112,7 +112,7 @@ def require_total(slurm: SlurmConfig, nodes: int) -> None:
     total = sum(each.nodes for each in slurm.node_groups)
     if slurm.node_groups and total != nodes:
         raise UsageError(
-            f"--nodes {nodes}: slurm.node_groups has {total} nodes, no more and no fewer; give "
+            f"--nodes {nodes}: slurm.node_groups has {total} nodes; give "
             f"--nodes {total}, or change the groups"
         )
 

@@ -332,7 +332,7 @@ class StepLauncher(SlurmLauncher):
         except SchedulerError as error:
             self._no_more = True
             for name in self._waiting:
-                detail = f"{self._states[name].detail}; SLURM gives no other node: {error}"
+                detail = f"{self._states[name].detail}; SLURM grants no other node: {error}"
                 self._update(name, detail)
 
     def _give_back(self, jobs: Sequence[str]) -> None:
@@ -410,7 +410,7 @@ class StepLauncher(SlurmLauncher):
                 JobPhase.PENDING, detail=job.reason, submitted_utc=job.submitted_utc
             )
         ended = ", ".join(f"{job.id} is {job.state}" for job in jobs)
-        detail = f"the allocation {ended}" if ended else "SLURM knows no job of the run"
+        detail = f"the allocation {ended}" if ended else "SLURM lists no job of the run"
         return ReplicaState(JobPhase.FAILED, detail=detail)
 
     def _resolved(self, name: str, end: StepEnd) -> ReplicaState:
@@ -467,7 +467,7 @@ class StepLauncher(SlurmLauncher):
             self._rate_limit.call(self._allocation.release)
         except SchedulerError as error:
             name = job_name(self._manifest)
-            warn(f"the run's nodes are not given back ({error}): scancel --name={name}")
+            warn(f"the run's nodes are not released ({error}): scancel --name={name}")
 
     def _send(self, number: int, replicas: Collection[str]) -> None:
         for name, step in self._steps.items():

@@ -444,8 +444,8 @@ def test_files_that_vanish_are_written_again_and_said(tmp_path: Path) -> None:
 
     run(tmp_path, Patient({"r0": RUNNING}), watch=lose)
     assert {(p.file, p.remedy) for p in told()} == {
-        ("primary/digest.jsonl", "it was made again from the journals"),
-        ("run.yaml", "it was written again, as it was"),
+        ("primary/digest.jsonl", "it was rebuilt from the journals"),
+        ("run.yaml", "it was rewritten unchanged"),
     }
     assert paths.manifest.read_bytes() == before
     found = Digest(paths)

@@ -71,10 +71,10 @@ def test_a_replica_of_several_nodes_has_the_accelerators_of_all() -> None:
         (
             1,
             3,
-            "an accelerator is left idle, of this machine's 4: the closed division wants every "
-            "one used; --nodes 4 makes a replica for each",
+            "an accelerator is left idle, of this machine's 4: the closed division requires "
+            "that all are used; --nodes 4 makes a replica for each",
         ),
-        (4, 2, "8 ranks share 4 accelerators: the score will be that of a crowded machine"),
+        (4, 2, "8 ranks share 4 accelerators: the score is that of an oversubscribed machine"),
     ],
 )
 def test_what_stays_idle_or_is_shared_is_said(ranks: int, nodes: int, remark: str) -> None:

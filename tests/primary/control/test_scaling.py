@@ -162,6 +162,6 @@ def test_a_run_that_does_not_last_is_not_scaled(run: Run) -> None:
         request_nodes(view, 3, "a test")
     run.journal.append_all([run_started(), run_ended()])
     view.refresh()
-    with pytest.raises(UsageError, match="has ended; its nodes are what they were"):
+    with pytest.raises(UsageError, match="has ended; its nodes cannot change"):
         request_nodes(view, 3, "a test")
     assert not run.paths.scale_request.exists()

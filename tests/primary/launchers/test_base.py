@@ -64,7 +64,7 @@ def test_replicas_with_a_core_each_are_no_crowd() -> None:
 @pytest.mark.parametrize(
     ("replicas", "ranks", "cores", "words"),
     [
-        (2, 1, 1, "2 replicas share 1 core: the score will be that of a crowded machine"),
+        (2, 1, 1, "2 replicas share 1 core: the score is that of an oversubscribed machine"),
         (9, 1, 2, "9 replicas share 2 cores: "),
         (2, 2, 2, "2 replicas of 2 ranks share 2 cores: "),
     ],

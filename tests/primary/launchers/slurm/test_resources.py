@@ -160,5 +160,5 @@ def test_commands_are_really_run() -> None:
 
 def test_an_error_without_words_is_still_an_error(cluster: ArrayCluster) -> None:
     cluster.answers["sinfo"] = [Answer(3, "", "")]
-    with pytest.raises(SchedulerError, match="sinfo: exit status 3 without a word"):
+    with pytest.raises(SchedulerError, match="sinfo: exit status 3 without a message"):
         SlurmClient(cluster).partitions()

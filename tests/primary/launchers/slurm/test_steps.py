@@ -310,7 +310,10 @@ def test_replicas_wait_for_the_allocation(
             "salloc: error: Job submit failed: Invalid qos\n",
             "SLURM refused the job: .*qos",
         ),
-        ("salloc: error: Unable to contact slurm controller\n", "did not take .*scancel --name="),
+        (
+            "salloc: error: Unable to contact slurm controller\n",
+            "did not confirm .*scancel --name=",
+        ),
     ],
 )
 def test_an_allocation_that_slurm_refuses(cluster: StepCluster, says: str, said: str) -> None:
