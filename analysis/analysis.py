@@ -55,7 +55,7 @@ class EntryMetrics(Value):
     missing: dict[str, str]
     """Reason why each of the other metrics is missing."""
     valid: bool = True
-    """Whether the benchmark's rules permit a result with this number of failed trainings."""
+    """Whether the benchmark's rules permit a result with this number of failed training runs."""
     problems: tuple[str, ...] = ()
     """Violations of the benchmark's rules."""
 
@@ -142,7 +142,7 @@ def document(analysis: Analysis) -> str:
 
 
 def metrics_of(entry: Entry) -> EntryMetrics:
-    """Compute every metric of an entry's trainings and aggregate it over the scored trainings."""
+    """Compute every metric of an entry's training runs and aggregate it over the scored ones."""
     scored = scored_runs(entry)
     metrics: dict[str, Aggregate] = {}
     missing: dict[str, str] = {}

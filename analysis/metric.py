@@ -1,4 +1,4 @@
-"""Metrics of trainings, and the error if a source lacks the data for a metric."""
+"""Metrics of training runs, and the error if a source lacks the data for a metric."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def required(value: T | None, missing: str) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of one training, which is called with its log. Raises NotMeasuredError."""
+    """A metric of one training run, which is called with its log. Raises NotMeasuredError."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ class Metric:
         return " ".join((self.compute.__doc__ or "").partition("\n\n")[0].split())
 
     def counted_by(self, device: str) -> Metric:
-        """Return the metric with the trainings' device in title and unit."""
+        """Return the metric with the training runs' device in title and unit."""
         title, unit = (s.replace(ACCELERATOR, device) for s in (self.title, self.unit))
         return replace(self, title=title, unit=unit)
 
@@ -73,16 +73,16 @@ def metric(
 
 
 class Aggregate(Value):
-    """A metric over the trainings of an entry."""
+    """A metric over the training runs of an entry."""
 
     mean: float
-    """Mean over the scored trainings."""
+    """Mean over the scored training runs."""
     deviation: float | None
-    """Sample standard deviation over the scored trainings; None for fewer than two."""
+    """Sample standard deviation over the scored training runs; None for fewer than two."""
     values: tuple[float | None, ...]
-    """Value of each training, in the order of the trainings; None if it was not measured."""
+    """Value of each training run, in their order; None if it was not measured."""
     scored: tuple[int, ...]
-    """Indices in ``values`` of the scored trainings."""
+    """Indices in ``values`` of the scored training runs."""
 
 
 def plus_minus(mean: float, deviation: float | None, text: Callable[[float], str]) -> str:

@@ -1,8 +1,9 @@
-"""Export of a run's trainings as MLPerf HPC result logs, which MLPerf's own checker accepts.
+"""Export of an AIPerf run's trainings as MLPerf HPC result logs, which MLPerf's checker accepts.
 
-A log describes one training: its start, each epoch with its evaluation, and whether the target was
-reached. ``cache_clear`` is false because caches are not cleared. A training that the run's end
-interrupted has no log. [mlcommons/logging: mlperf_logging/mllog, compliance_checker/hpc_3.0.0]
+A log describes one training run: its start, each epoch with its evaluation, and whether the target
+was reached. ``cache_clear`` is false because caches are not cleared. A training run that the end of
+the AIPerf run interrupted has no log.
+[mlcommons/logging: mlperf_logging/mllog, compliance_checker/hpc_3.0.0]
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _texts(view: RunView, run: Path) -> Iterator[str]:
 
 
 def _lines(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[str]:
-    """Yield a training's lines by time; a later attempt of its replica stages within the run."""
+    """Yield the lines of a log by time; a later attempt of the replica stages within the run."""
     for event in sorted(_events(view, workload, log), key=itemgetter(0)):
         yield event_line(*event)
 

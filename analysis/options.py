@@ -26,7 +26,7 @@ class Options(Value):
     """User options of an analysis."""
 
     accelerators: int | None = None
-    """Number of accelerators of each training whose source does not state it."""
+    """Number of accelerators of each training run whose source does not state it."""
     thresholds: tuple[Qualities, ...] = ()
     """Thresholds that replace the default range around the target."""
     targets: tuple[Qualities, ...] = ()

@@ -122,7 +122,7 @@ def metrics_table(analysis: Analysis) -> Table:
 
 
 def _cell(of: EntryMetrics, metric: Metric) -> str:
-    """Return a figure, with its number of trainings if that is smaller than for other figures."""
+    """Return a figure, with its number of training runs if other figures have more."""
     aggregate = of.metrics.get(metric.name)
     if aggregate is None:
         return NONE
@@ -131,7 +131,7 @@ def _cell(of: EntryMetrics, metric: Metric) -> str:
 
 
 def _counting(of: EntryMetrics) -> int:
-    """Return the number of scored trainings."""
+    """Return the number of scored training runs."""
     return max((len(aggregate.scored) for aggregate in of.metrics.values()), default=0)
 
 

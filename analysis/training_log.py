@@ -1,4 +1,4 @@
-"""One training, and one entry of several trainings, independent of the log format.
+"""One training run, and one entry of several training runs, independent of the log format.
 
 All times are UTC in seconds. Values that a log does not state are None, never a default.
 """
@@ -65,7 +65,7 @@ class Quality(Value):
     """Logged name: ``eval_error``, ``top1Accuracy``, ..."""
     higher_is_better: bool
     target: float | None
-    """Target quality, at which the benchmark regards a training as complete."""
+    """Target quality, at which the benchmark regards a training run as complete."""
     replaced: float | None = None
     """Target in the log, if the user has given another."""
     weighted_by: float | None = None
@@ -183,7 +183,7 @@ class StoredPredictions(Value):
 
 
 class TrainingLog(Value):
-    """One training of one model, from start to target."""
+    """One training run of one model, from start to target."""
 
     source: str
     """Path of the source file or directory."""
@@ -235,7 +235,7 @@ def cached_for_log(function: Callable[[TrainingLog], T]) -> Callable[[TrainingLo
 
 
 class Entry(Value):
-    """One machine's result in one benchmark: trainings to compare, average or add."""
+    """One machine's result in one benchmark: training runs to compare, average or add."""
 
     name: str
     """Unique name of the entry."""
@@ -244,7 +244,7 @@ class Entry(Value):
     division: str | None = None
     """``closed`` or ``open``."""
     scenario: Literal["strong", "weak"] = "strong"
-    """Whether its trainings ran sequentially (strong scaling, time to solution) or concurrently
+    """Whether its training runs were sequential (strong scaling, time to solution) or concurrent
     (weak scaling, models per minute)."""
     round: str | None = None
     """Version of the benchmark: ``hpc-1.0``, ..."""
@@ -254,11 +254,11 @@ class Entry(Value):
     """Path of the entry's folder or file."""
     logs: tuple[TrainingLog, ...]
     lost: int = 0
-    """Unreadable logs of the entry, which the rules treat as failed trainings."""
+    """Unreadable logs of the entry, which the rules treat as failed training runs."""
     pruned: int = 0
-    """Trainings omitted by the submitter, which weak scaling permits."""
+    """Training runs omitted by the submitter, which weak scaling permits."""
     inference: Inference | None = None
-    """Inference result of an entry without trainings."""
+    """Inference result of an entry without training runs."""
     convergence_scale: float | None = None
     """Factor on the time if the entry converged faster than the reference."""
     problems: tuple[str, ...] = ()

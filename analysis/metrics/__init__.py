@@ -1,4 +1,4 @@
-"""Metrics of one training, as defined by benchmarks, and statistics over several trainings."""
+"""Metrics of one training run, as defined by benchmarks, and statistics over several."""
 
 from aiperf_hpc.analysis.metric import Metric
 from aiperf_hpc.analysis.metrics import score, time_to_accuracy, time_to_solution

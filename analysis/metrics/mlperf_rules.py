@@ -1,4 +1,4 @@
-"""Scored trainings of an MLPerf entry: all except the fastest and the slowest.
+"""Scored training runs of an MLPerf entry: all except the fastest and the slowest.
 
 [training_policies, training_rules.adoc, Benchmark results; hpc_training_rules.adoc, the same;
 mlcommons/logging, benchmark_meta.py and result_summarizer]
@@ -30,10 +30,10 @@ _OF_ROUND = {("ncf", "training-0.5"): 100}
 
 
 class ScoredRuns(NamedTuple):
-    """The scored trainings of an entry."""
+    """The scored training runs of an entry."""
 
     indices: tuple[int, ...]
-    """Indices of the scored trainings, from the fastest to the slowest."""
+    """Indices of the scored training runs, from the fastest to the slowest."""
     valid: bool
     """Whether the rules permit a result."""
     problems: tuple[str, ...]
@@ -89,7 +89,7 @@ OUTSIDE_FROM = 3.0
 
 
 def scored_runs(entry: Entry) -> ScoredRuns:
-    """Return the trainings of an entry that are scored in all metrics.
+    """Return the training runs of an entry that are scored in all metrics.
 
     MLPerf's strong scaling omits the fastest and the slowest; otherwise all are scored.
     """

@@ -57,7 +57,7 @@ class PowerLaw(Value):
 
 
 class PrincipalComponent(Value):
-    """First principal component of trainings in logarithms of throughput and epochs."""
+    """First principal component of training runs in logarithms of throughput and epochs."""
 
     direction: tuple[float, float]
     """Unit vector of (ln throughput, ln epochs); its first part is not negative."""
@@ -122,16 +122,16 @@ def fit_power_law(xs: Sequence[float], ys: Sequence[float]) -> PowerLaw:
 
 
 def log_pca(throughputs: Sequence[float], epochs: Sequence[float]) -> PrincipalComponent:
-    """Return the first principal component of (ln throughput, ln epochs) over trainings.
+    """Return the first principal component of (ln throughput, ln epochs) over training runs.
 
     MLPerf HPC (Farrell et al. 2021) analyzes the epochs to converge and the throughput of its
     submissions in logarithms by principal components, because training time is their quotient.
-    In this implementation, a point is one training; the logarithms are centered but not divided by
-    their standard deviations, because both are relative changes: one percent of either is one
+    In this implementation, a point is one training run; the logarithms are centered but not divided
+    by their standard deviations, because both are relative changes: one percent of either is one
     percent of time.
 
     Raises:
-        NotMeasuredError: all trainings are equal, or a value has no logarithm.
+        NotMeasuredError: all training runs are equal, or a value has no logarithm.
     """
     import numpy as np
 

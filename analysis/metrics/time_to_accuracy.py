@@ -1,4 +1,4 @@
-"""Time to accuracy: time of a training until an evaluation reached a threshold.
+"""Time to accuracy: time of a training run until an evaluation reached a threshold.
 
 DAWNBench uses the first evaluation at or over the threshold. The same definition applies to every
 threshold and to any log with timed evaluations.
@@ -20,7 +20,7 @@ SOURCE = "DAWNBench, entries' README: the first evaluation at or over the target
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The evaluations of a training that improved on all previous ones."""
+    """The evaluations of a training run that improved on all previous ones."""
 
     started: float
     """Start in UTC seconds, or by another clock of the log."""
@@ -54,7 +54,7 @@ class Progress:
 
 @cached_for_log
 def progress_of(log: TrainingLog) -> Progress:
-    """Return the best quality of a training over time, in O(n) of its evaluations.
+    """Return the best quality of a training run over time, in O(n) of its evaluations.
 
     Evaluations without a finite quality are skipped. Evaluations after the first backward step in
     time are ignored, because the times of thresholds are then unknown.
@@ -118,7 +118,7 @@ def time_to_target(log: TrainingLog) -> float:
 
 
 def time_at_once(starts: Sequence[float], times: Sequence[float | None]) -> float | None:
-    """Return the time from the first start until all concurrent trainings reached the target.
+    """Return the time from the first start until all concurrent training runs reached the target.
 
     Return None if one did not. Source: MLPerf HPC's rules, weak scaling: the time to train all.
     """

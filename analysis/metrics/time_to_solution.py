@@ -1,4 +1,4 @@
-"""Time to solution of one training and its parts, as defined by MLPerf HPC.
+"""Time to solution of one training run and its parts, as defined by MLPerf HPC.
 
 Farrell et al., "MLPerf HPC: A Holistic Benchmark Suite for Scientific Machine Learning on HPC
 Systems" (2021), divides the time to solution (equations 1 and 2):
@@ -26,7 +26,7 @@ Span = tuple[float, float]
 
 
 def reached_target(log: TrainingLog) -> bool:
-    """Return whether a training reached its target, by its logged status or else its evaluations.
+    """Return whether a run reached its target, by its logged status or else its evaluations.
 
     Raises:
         NotMeasuredError: the log has neither.
@@ -52,7 +52,7 @@ def run_seconds(log: TrainingLog) -> float:
 
 @metric("time to solution", "min", f"{HPC_PAPER}, eq. 1")
 def time_to_solution(log: TrainingLog) -> float:
-    """Time from the start of the timed run to its end, of a training that reached its target."""
+    """Time from the start to the end of a training run that reached its target."""
     if log.timeline is not None:
         raise NotMeasuredError("a run that searches ends by its time: see the time to accuracy")
     seconds = run_seconds(log)
@@ -331,4 +331,4 @@ def _rate(samples: float, seconds: float) -> float:
 
 
 SCORES = frozenset({"time_to_solution", "scaled_time_to_solution", "epochs", "time_to_accuracy"})
-"""Metrics that require enough trainings to reach the target."""
+"""Metrics that require enough training runs to reach the target."""

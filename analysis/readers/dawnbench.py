@@ -1,4 +1,4 @@
-"""DAWNBench entries: a JSON description and, for a training, a TSV file with its progress.
+"""DAWNBench entries: a JSON description and, for a training run, a TSV file with its progress.
 
 The TSV file has one row per evaluation, with the hours since the training's start: the clock of
 these logs begins at 0, not at a date. A part of an entry with its own JSON file (``..._part2``) was
@@ -76,7 +76,7 @@ _PRICE = re.compile(r"\$? ?(?P<number>[0-9.eE+-]+) ?(?:\$|USD)?(?: ?/ ?(?:h|hr|h
 
 
 def read_entry(json: Path, tsv: Path) -> ReadResult:
-    """Read one training from its description and its progress."""
+    """Read one training run from its description and its progress."""
     path = json
     try:
         described = read_object(json)
@@ -94,7 +94,7 @@ def read_inference(json: Path) -> ReadResult:
         return ReadResult.failed(json, error)
 
 
-# --- The progress of a training -----------------------------------------------------------------
+# --- The progress of a training run -------------------------------------------------------------
 
 
 class _Table(NamedTuple):

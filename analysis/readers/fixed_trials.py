@@ -1,4 +1,4 @@
-"""Trials of a run without a search; each is one training of the same network."""
+"""Trials of a run without a search; each is one training run of the same network."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from aiperf_hpc.trial import TrialState
 
 
 def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...], list[str]]:
-    """Return the trainings of a run, and a line about those that were cut off.
+    """Return the training runs of an AIPerf run, and a line about those that were cut off.
 
-    An interrupted and resumed training is one training. A training cut off by the end of the run or
-    by a failure gives no time to the target; it is left out unless there is no other.
+    A training run that was interrupted and resumed counts once. One that was cut off by the end of
+    the AIPerf run or by a failure gives no time to the target; it is left out unless there is no
+    other.
     """
     every, spans = list(chains(view.history)), spans_of(view.history, view.until)
     whole = [chain for chain in every if not cut(chain[-1])]
@@ -67,9 +68,9 @@ def _training(
 def _run(
     chain: Sequence[Trial], evaluations: Sequence[Evaluation], end: float | None
 ) -> Interval | None:
-    """Return a training's interval: from its first step to its last evaluation.
+    """Return a training run's interval: from its first step to its last evaluation.
 
-    Weights are stored after it, while the next training already runs.
+    Weights are stored after it, when the next training run has already begun.
     """
     first, last = chain[0], chain[-1]
     if first.training_utc is None:

@@ -1,4 +1,4 @@
-"""Reader of MLPerf Training and MLPerf HPC result logs, v0.5 to v3.0: from events to a training.
+"""Reader of MLPerf Training and MLPerf HPC result logs, v0.5 to v3.0.
 
 Keys follow mlcommons/logging (mlperf_logging/mllog/constants.py) and the rules' own checker
 (mlperf_logging/compliance_checker).
@@ -104,7 +104,7 @@ _Handler = Callable[[float, Any, Metadata], None]
 
 
 class _Training:
-    """Accumulates the events of one log into a training."""
+    """Accumulates the events of one log into a training run."""
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}

@@ -47,7 +47,7 @@ _UNSETTLED_KEYS = frozenset(
     {"train_loss", "train_accuracy", "learning_rate", "throughput", "tracked_stats", "eval_loss"}
     | {"samples_per_second", "step_time", "eval_iteration_accuracy"}
 )
-"""Keys whose value changes during a training and which no metric needs."""
+"""Keys whose value changes during a training run and which no metric needs."""
 
 
 class Metadata(NamedTuple):

@@ -1,7 +1,7 @@
 """Reader of AIPerf run directories, each of which is an entry.
 
 A run that trains one network repeatedly (``search.method: fixed``) is an entry with several
-trainings. A search is one training of all replicas together, with its timed interval, executed
+training runs. A search is one training of all replicas together, with its timed interval, executed
 samples and best quality over time.
 """
 
@@ -144,7 +144,7 @@ def _problems(view: RunView) -> Iterator[str]:
 
 
 def _base(view: RunView) -> TrainingLog:
-    """Return the fields common to all trainings of a run."""
+    """Return the fields common to all training runs of an AIPerf run."""
     config, metric = view.manifest.config, view.quality_metric
     weight = workload_of(config).valid_flops_on(config.dataset.name)
     # The dataset read by the replicas or, if they have read none yet, the planned one.
@@ -182,7 +182,7 @@ def _settings(view: RunView) -> dict[str, Any]:
 
 
 def _searched(view: RunView) -> tuple[tuple[TrainingLog, ...], list[str]]:
-    """Return a search as one training of all its replicas, and its problems."""
+    """Return a search as one training run of all its replicas, and its problems."""
     best, unread = load_predictions(best_stored(view.history.trials.values()), view.paths)
     problems = [unread] if unread else []
     peaks: tuple[Rates, ...] = ()

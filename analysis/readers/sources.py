@@ -26,7 +26,7 @@ PROBED = 4 << 20
 """Bytes at the beginning of a file that are searched for a log's first line."""
 
 Unit = tuple[Path, ...]
-"""Files that belong together, such as a training and its description."""
+"""Files that belong together, such as a training run and its description."""
 
 
 class Format(NamedTuple):

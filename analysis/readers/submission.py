@@ -32,7 +32,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few
 
 PRUNED = "pruned_results"
-"""Folder, next to the logs, of the trainings that a weak-scaling entry omits."""
+"""Folder, next to the logs, of the training runs that a weak-scaling entry omits."""
 HPC_BENCHMARKS = frozenset({"cosmoflow", "deepcam", "oc20", "openfold"})
 
 

@@ -88,7 +88,7 @@ class Breakdown(Value):
 
 
 class ScalePoint(Value):
-    """All trainings with one number of ranks."""
+    """All training runs with one number of ranks."""
 
     ranks: int
     entries: tuple[str, ...]
@@ -105,7 +105,7 @@ class ScalePoint(Value):
 
 
 class SpeedUp(Value):
-    """Trainings that differ only in their number of ranks, smallest first."""
+    """Training runs that differ only in their number of ranks, smallest first."""
 
     subject: str
     scaling: Literal["strong", "weak"]

@@ -28,14 +28,14 @@ class Contender:
 
     entry: Entry
     progress: tuple[Progress, ...]
-    """Progress of each training whose log has any."""
+    """Progress of each training run whose log has any."""
     lost: int
-    """Number of its other trainings, which the rules treat as failed."""
+    """Number of its other training runs, which the rules treat as failed."""
     price: Price | None
 
     @property
     def best(self) -> float:
-        """Best quality reached by all its trainings."""
+        """Best quality reached by all its training runs."""
         bests = [progress.best for progress in self.progress]
         return min(bests) if self.progress[0].higher_is_better else max(bests)
 
@@ -88,7 +88,7 @@ class Contest:
 
 
 def contests_of(entries: Sequence[Entry], options: Options) -> tuple[Contest, ...]:
-    """Group the entries with trainings into contests of comparable entries.
+    """Group the entries with training runs into contests of comparable entries.
 
     Raises:
         NotMeasuredError: no entry has evaluations with times.
@@ -152,11 +152,11 @@ def _contest(
 def _contender(entry: Entry, options: Options) -> Contender:
     """Return an entry with its progress.
 
-    If one of several trainings ended before its first evaluation, it failed; the rules limit the
-    number of failures.
+    If one of several training runs ended before its first evaluation, it failed; the rules limit
+    the number of failures.
 
     Raises:
-        NotMeasuredError: no log has any progress, or the log of a single training has none.
+        NotMeasuredError: no log has any progress, or the log of a single training run has none.
     """
     found = [measured(partial(progress_of, log)) for log in entry.logs]
     progress = tuple(each for each, _ in found if each is not None)

@@ -100,7 +100,7 @@ def _timeline(log: TrainingLog) -> SearchTimeline:
 
 
 def _machine_rates(timelines: Sequence[SearchTimeline]) -> tuple[list[float], str]:
-    """Return each run's rate at the same work and its source, preferring peaks to trainings."""
+    """Return each run's rate at the same work and its source, preferring peaks to training runs."""
     for source, rates in ((PEAKS, _peak_rates), (INITIAL, _training_rates)):
         known = [rates(timeline) for timeline in timelines]
         if kinds := sorted(set(known[0]).intersection(*known[1:])):

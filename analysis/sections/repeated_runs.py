@@ -1,4 +1,4 @@
-"""Detection of trainings that repeat each other."""
+"""Detection of training runs that repeat each other."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ DIFFERS = "differing settings: "
 
 
 class Repeated(NamedTuple):
-    """Trainings of one configuration."""
+    """Training runs of one configuration."""
 
     entries: tuple[Entry, ...]
     logs: tuple[TrainingLog, ...]
-    """Logs of the scored trainings."""
+    """Logs of the scored training runs."""
     searches: bool
-    """Whether each training is a complete AIPerf search run."""
+    """Whether each training run is a complete AIPerf search run."""
     excluded: dict[str, str]
-    """Reason why each of the other trainings is not scored, by source."""
+    """Reason why each of the other training runs is not scored, by source."""
 
     @property
     def name(self) -> str:
@@ -39,9 +39,9 @@ class Repeated(NamedTuple):
 
 
 def repetitions(entries: Sequence[Entry]) -> Iterator[Repeated]:
-    """Yield the trainings of each configuration.
+    """Yield the training runs of each configuration.
 
-    Trainings of a public entry form a group, as do AIPerf runs with equal nodes, length and
+    Training runs of a public entry form a group, as do AIPerf runs with equal nodes, length and
     configuration except for the seed.
     """
     alike: dict[str, list[Entry]] = {}

@@ -43,11 +43,11 @@ FURTHER = (2, 4)
 
 
 class Spread(Value):
-    """A metric over the scored trainings of an entry."""
+    """A metric over the scored training runs of an entry."""
 
     mean: float
     deviation: float | None
-    """Sample standard deviation; None for one training."""
+    """Sample standard deviation; None for one training run."""
     values: tuple[float, ...]
 
 
@@ -109,7 +109,7 @@ class EqualWork(Value):
 
     With one local batch size the global one is proportional to the accelerators, so throughput
     ~ N^a and epochs ~ N^b have the same abscissa, and training time ~ N^(b - a). Each law is
-    fitted to one point per entry, the geometric mean of its trainings; the interval of a
+    fitted to one point per entry, the geometric mean of its training runs; the interval of a
     prediction is for one more entry under otherwise equal conditions.
     """
 
@@ -167,7 +167,7 @@ class _EntryScale(NamedTuple):
 
 
 _LawValues = dict[str, float]
-"""The geometric mean of an entry's trainings, by the names of ``LAWS``."""
+"""The geometric mean of an entry's training runs, by the names of ``LAWS``."""
 
 
 def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudies:
@@ -230,13 +230,13 @@ def _entry_scale(entry: Entry) -> _EntryScale:
 
 
 def _common(values: Iterable[int | None]) -> int | None:
-    """Return the common value of all trainings, or None."""
+    """Return the common value of all training runs, or None."""
     found = set(values)
     return found.pop() if len(found) == 1 else None
 
 
 def _spread(of: Callable[[TrainingLog], float], logs: Sequence[TrainingLog]) -> Spread:
-    """Summarize a metric of trainings.
+    """Summarize a metric of training runs.
 
     Raises:
         NotMeasuredError: ``of`` raises it for any of them, or a value is not positive, for example

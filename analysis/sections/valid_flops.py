@@ -146,15 +146,15 @@ in v0.7: [mlcommons/hpc, cosmoflow/README.md, Datasets]; in later rounds: the ro
 
 
 class ValidFlops(Value):
-    """One entry's figures over all its trainings that have them.
+    """One entry's figures over all its training runs that have them.
 
     The fastest and the slowest are included, because omitting them is MLPerf's rule. HPC AI500 V2.0
     requires at least four repetitions, reports their coefficient of variation, and omits none; the
     use of their mean is AIPerf's interpretation (docs/decisions/valid_flops.md).
 
-    Figures of sequential trainings (strong scaling) are means. FLOPS and VFLOPS of concurrent
-    trainings (weak scaling) are sums, since they share the machine; for AIPerf runs, all operations
-    over the time of all, since a replica may train several models sequentially.
+    Figures of sequential training runs (strong scaling) are means. FLOPS and VFLOPS of concurrent
+    ones (weak scaling) are sums, since they share the machine; for AIPerf runs, all operations over
+    the time of all, since a replica may train several models sequentially.
     """
 
     entry: str
@@ -169,15 +169,15 @@ class ValidFlops(Value):
     exponent_source: str
     vflops: float
     deviation: float | None
-    """Sample standard deviation of VFLOPS; None for one training or for a sum."""
+    """Sample standard deviation of VFLOPS; None for one training run or for a sum."""
     trainings: int
-    """Number of trainings with all these values."""
+    """Number of training runs with all these values."""
     unmeasured: dict[str, str]
-    """Reason why each of the other trainings lacks them, by source."""
+    """Reason why each of the other training runs lacks them, by source."""
     reached: int
-    """Trainings that reached the target at some evaluation."""
+    """Training runs that reached the target at some evaluation."""
     seconds_to_quality: float | None
-    """Mean time of the trainings that reached the target; None if none did."""
+    """Mean time of the training runs that reached the target; None if none did."""
 
 
 class Declared(Value):
@@ -262,7 +262,7 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
 
 
 def _shares(logs: Sequence[TrainingLog]) -> Iterator[float]:
-    """Yield each training's fraction of the total time, for trainings with counted operations.
+    """Yield each training's fraction of the total time, for training runs with counted operations.
 
     A replica may train several models sequentially, so their rates do not add up.
     """
@@ -357,7 +357,7 @@ def tables(found: ValidFlopsTable) -> Iterator[Table]:
 
 
 def _notes(rows: Sequence[ValidFlops]) -> Iterator[str]:
-    """Yield the sources of FLOPS and n, and the trainings that lack data."""
+    """Yield the sources of FLOPS and n, and the training runs that lack data."""
     for source, names in by_reason({row.entry: row.flops_source for row in rows}).items():
         yield f"FLOPS of {few(names)}: {source}"
     exponents = {row.benchmark: f"n = {row.exponent} ({row.exponent_source})" for row in rows}

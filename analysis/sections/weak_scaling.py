@@ -25,10 +25,10 @@ def trained_interval(log: TrainingLog) -> Interval | None:
 
 
 def time_to_train_all(runs: Sequence[Interval]) -> float:
-    """Return the minutes from the first start to the last end of several trainings.
+    """Return the minutes from the first start to the last end of several training runs.
 
     Raises:
-        NotMeasuredError: there are no trainings, or the elapsed time is zero.
+        NotMeasuredError: there are no training runs, or the elapsed time is zero.
     """
     ends = [run.ended for run in runs if run.ended is not None]
     if not runs or len(ends) < len(runs):
