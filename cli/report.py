@@ -189,10 +189,11 @@ def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:
             if getattr(execution, name) is not None:
                 raise UsageError(f"--{name.replace('_', '-')} is for --execute K")
         return None
-    from aiperf_hpc.verification.execution.outcome import Choice, execute_again
+    from aiperf_hpc.verification.execution.outcome import execute_again
 
-    choice = Choice(execution.execute, execution.seed, execution.dataset, execution.time_limit)
-    return execute_again(evidence, choice)
+    return execute_again(
+        evidence, execution.execute, execution.seed, execution.dataset, execution.time_limit
+    )
 
 
 def replay(

@@ -41,7 +41,7 @@ from aiperf_hpc.rules.validity import (
     timing,
 )
 from aiperf_hpc.rules.validity.dataset import Datasets, datasets_of
-from aiperf_hpc.rules.validity.evidence import RunEvidence, config_of
+from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.precision import (
     Environment,
     Precisions,
@@ -111,7 +111,7 @@ BRIEF: Final[Sequence[Rule[RunEvidence]]] = (
     ERROR,
     DATASET.on(datasets_of),
     CONTENT.on(datasets_of),
-    SETTINGS.on(config_of),
+    SETTINGS.on(lambda run: run.config),
     RELEASE.on(code_of),
     RECORDS,
 )
@@ -140,7 +140,7 @@ BOTH: Final[Sequence[Rule[RunEvidence]]] = (
 )
 """The rules of both divisions."""
 CLOSED: Final[Sequence[Rule[RunEvidence]]] = (
-    CLOSED_SETTINGS.on(config_of),
+    CLOSED_SETTINGS.on(lambda run: run.config),
     Rule("hyperparameters", search.CLOSED_HYPERPARAMETERS, search.hyperparameters),
     Rule("nodes", "constant", replicas.nodes),
     Rule("accelerators", "all", replicas.accelerators),

@@ -12,7 +12,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.rules.rule import Rule
-from aiperf_hpc.rules.validity.evidence import RunEvidence, config_of
+from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
@@ -86,7 +86,7 @@ class Workload:
     @property
     def division_rules(self) -> tuple[Rule[RunEvidence], ...]:
         """Rules that decide whether a run belongs to that division, regardless of its quality."""
-        of_settings = (rule.on(config_of) for rule in self.settings_rules)
+        of_settings = (rule.on(lambda run: run.config) for rule in self.settings_rules)
         return (*of_settings, *(() if self.data_rule is None else (self.data_rule,)))
 
     def valid_flops_on(self, dataset: str) -> Weight | None:

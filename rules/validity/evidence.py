@@ -46,8 +46,3 @@ class RunEvidence:
     @property
     def trials(self) -> Iterable[Trial]:
         return self.history.trials.values()
-
-
-def config_of(run: RunEvidence) -> RunConfig:
-    """Return the configuration of a run, for rules on a configuration alone."""
-    return run.config

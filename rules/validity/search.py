@@ -78,14 +78,14 @@ def hpo(run: RunEvidence) -> Findings:
     least, most = min(done.values(), default=0), max(done.values(), default=0)
     yield Found(f"{least:,} to {most:,} of a replica")
     if not any(done.values()):
-        yield "no replica evaluated a trial of hyperparameter optimisation"
+        yield "no replica evaluated a trial of hyperparameter optimization"
         return
     for name, trials in run.trials_of.items():
         reached = max((trial.started.round for trial in trials), default=0)
         if reached >= FIRST_HPO_ROUND and done[name] <= LEAST_HPO_TRIALS:
             yield Each(
                 f"{name} reached round {reached} and evaluated {done[name]} trials of "
-                f"hyperparameter optimisation; {LEAST_HPO_TRIALS} are random"
+                f"hyperparameter optimization; {LEAST_HPO_TRIALS} are random"
             )
 
 

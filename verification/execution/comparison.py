@@ -62,8 +62,8 @@ up in the same order, so that evaluations are equal to the recorded digits. A re
 is a mean over intervals of some seconds, in which a smaller last batch is weighted by its samples
 or as a step."""
 _PARTED: Final = {"trained_loss": 0.10, "trained_deviations": 5.0}
-"""Tolerance of two trainings of an epoch from the same state, which diverge from the first step on
-by rounding or dropout, most of all in the first epochs of a trial."""
+"""Tolerance of an epoch trained twice from the same state: both diverge from the first step on by
+rounding or dropout, most of all in the first epochs of a trial."""
 ROUNDED: Final = {
     "fp32": Tolerance(flips=0.0002, loss=1e-4, **_PARTED),
     "bf16": Tolerance(flips=0.002, loss=1e-2, **_PARTED),
@@ -204,7 +204,7 @@ def _baseline(run: Evidence, trial: Trial, again: EvaluationAgain) -> Iterator[C
 
 
 def _trained_quality(recorded: Evaluation, again: EvaluationAgain, tolerance: Tolerance) -> Check:
-    """Compare the quality after the epoch: two trainings from one state end similarly."""
+    """Compare the quality after the epoch: training twice from one state ends similarly."""
     what = f"epoch {recorded.epoch} trained again: {recorded.quality_metric.label}"
     quality = recorded.quality_metric.quality(again.sums, again.samples)
     if recorded.quality_metric.name != "accuracy":

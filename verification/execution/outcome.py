@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.config.replica import ReplicaConfig
@@ -44,18 +43,6 @@ SIGNATURE_BYTES = 65_536
 """Maximum size of a signature in bytes; an Ed25519 signature has about 400."""
 
 
-class Choice(NamedTuple):
-    """The user's options of the re-execution."""
-
-    trials: int
-    """Number of sampled trials in addition to the best one."""
-    seed: str | None = None
-    dataset: str | None = None
-    """Path of the dataset on this host; by default, the path in the run."""
-    seconds: float | None = None
-    """Time limit in seconds."""
-
-
 class Outcome(Value):
     """The result of re-executing trials of a run."""
 
@@ -72,8 +59,21 @@ class Outcome(Value):
     trials: tuple[ReexecutedTrial, ...]
 
 
-def execute_again(run: Evidence, choice: Choice) -> Outcome:
+def execute_again(
+    run: Evidence,
+    trials: int,
+    seed: str | None = None,
+    dataset: str | None = None,
+    seconds: float | None = None,
+) -> Outcome:
     """Sample trials, re-execute their best epochs and compare the results with the records.
+
+    Args:
+        run: evidence of the run.
+        trials: number of sampled trials in addition to the best one.
+        seed: seed of the sampling; by default, one from the run's signature, or a new one.
+        dataset: path of the dataset on this host; by default, the path in the run.
+        seconds: time limit in seconds.
 
     Raises:
         UsageError: re-execution is impossible for this run or on this host.
@@ -84,44 +84,45 @@ def execute_again(run: Evidence, choice: Choice) -> Outcome:
     best = run.history.best
     if best is None:
         raise UsageError("--execute: nothing was evaluated, so nothing can be executed again")
-    seed = seed_for(run.paths, choice.seed)
+    chosen = seed_for(run.paths, seed)
     named = {best.trial: BEST}
-    for place, name in enumerate(drawn(evaluated, choice.trials, seed.text), 1):
+    for place, name in enumerate(drawn(evaluated, trials, chosen.text), 1):
         named[name] = f"{named[name]}, and drawn {place}" if name in named else f"drawn {place}"
     reasons = {name: not_executable(run, evaluated[name]) for name in named}
-    result = _result(run, choice, [evaluated[name] for name in named if not reasons[name]])
+    executable = [evaluated[name] for name in named if not reasons[name]]
+    result = _result(run, executable, dataset, seconds)
     again = {epoch.trial: epoch for epoch in result.epochs} if result is not None else {}
-    trials = tuple(
+    compared_trials = tuple(
         compared(run, evaluated[name], why, result, again[name])
         if result is not None and name in again
         else not_executed(evaluated[name], why, reasons[name] or "no result was recorded")
         for name, why in named.items()
     )
     return Outcome(
-        passed=all(trial.verdict is Verdict.PASSED for trial in trials),
-        seed=seed.text,
-        seed_origin=seed.origin,
+        passed=all(trial.verdict is Verdict.PASSED for trial in compared_trials),
+        seed=chosen.text,
+        seed_origin=chosen.origin,
         population=len(evaluated),
         stored=sum(trial.best_epoch is not None for trial in evaluated.values()),
         engine=None if result is None else result.engine,
         device=None if result is None else result.device,
-        trials=trials,
+        trials=compared_trials,
     )
 
 
-def _result(run: Evidence, choice: Choice, trials: list[Trial]) -> ExecutionResult | None:
+def _result(
+    run: Evidence, trials: list[Trial], dataset: str | None, seconds: float | None
+) -> ExecutionResult | None:
     epochs = tuple(
         recorded_epoch(run, trial, trial.best_epoch) for trial in trials if trial.best_epoch
     )
     if not epochs:
         return None
     config = run.config
-    if choice.dataset is not None:
-        dataset = config.dataset.model_copy(update={"path": choice.dataset})
-        config = config.model_copy(update={"dataset": dataset})
-    return execute(
-        ExecutionRequest(config=config, dataset=run.dataset, epochs=epochs), choice.seconds
-    )
+    if dataset is not None:
+        there = config.dataset.model_copy(update={"path": dataset})
+        config = config.model_copy(update={"dataset": there})
+    return execute(ExecutionRequest(config=config, dataset=run.dataset, epochs=epochs), seconds)
 
 
 def table(outcome: Outcome) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Studies of hyperparameter optimisation, held against the journals."""
+"""Studies of hyperparameter optimization, compared with the journals."""
 
 from __future__ import annotations
 

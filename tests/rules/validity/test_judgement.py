@@ -156,7 +156,7 @@ def test_the_first_network_is_resnet50() -> None:
         (one_trial("r1-t2", proposal=None), "proposals", "r1-t2 has a network that no record"),
         (without(records.Proposed), "proposals", "r0-t1 has a network that no record proposes"),
         (without(records.Evaluated, lambda who, at: who == "r0" or at < 2000.0), "TPE",
-         "r1 reached round 5 and evaluated 1 trials of hyperparameter optimisation; 4 are random"),
+         "r1 reached round 5 and evaluated 1 trials of hyperparameter optimization; 4 are random"),
         (without(records.BestEpochSaved), "weights", "the weights of r0-t0 were not kept"),
         (of(records.BestEpochSaved, epoch=2), "weights", "the weights of r0-t0 were not kept"),
         (without(records.ClocksRead, lambda who, at: who != "r1" or at < 9.0), "clocks",

@@ -33,7 +33,7 @@ from aiperf_hpc.run.replica_requests import (
 from aiperf_hpc.verification.audit import evidence_of
 from aiperf_hpc.verification.execution import outcome
 from aiperf_hpc.verification.execution.comparison import EXACT, ROUNDED, Verdict
-from aiperf_hpc.verification.execution.outcome import Choice, Outcome, execute_again, table
+from aiperf_hpc.verification.execution.outcome import Outcome, execute_again, table
 
 Found = dict[str, Any]
 """What of an honest execution is changed."""
@@ -96,7 +96,7 @@ def executed(run: Evidence, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ou
             )
 
         monkeypatch.setattr(outcome, "execute", answer)
-        return execute_again(run, Choice(drawn, "seed"))
+        return execute_again(run, drawn, "seed")
 
     monkeypatch.setattr(outcome, "possible", lambda _: None)
     return execute
@@ -294,4 +294,4 @@ def test_nothing_evaluated_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     evidence = evidence_of(view)
     monkeypatch.setattr(type(evidence.history), "best", None)
     with pytest.raises(UsageError, match="nothing was evaluated"):
-        execute_again(evidence, Choice(1))
+        execute_again(evidence, 1)
