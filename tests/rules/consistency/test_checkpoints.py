@@ -46,15 +46,18 @@ def _kept(run: RunPaths, **changed: object) -> tuple[Path, Trial]:
     return path, trial
 
 
+def failure(rule: str, run: RunPaths) -> str:
+    (said,) = check_rule(rule, run).failures
+    return said
+
+
 def test_kept_predictions_are_checked(run: RunPaths) -> None:
     path, _ = _kept(run)
     assert failures_by_rule(reported(run)) == {}
     path.write_bytes(path.read_bytes()[:-1])
-    (said,) = check_rule("predictions", run).failures
-    assert "is not the file that was recorded" in said
+    assert "is not the file that was recorded" in failure("predictions", run)
     path.unlink()
-    (said,) = check_rule("predictions", run).failures
-    assert "its predictions cannot be read: No such file" in said
+    assert "its predictions cannot be read: No such file" in failure("predictions", run)
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(91.5, True), (92.5, False)])
@@ -99,23 +102,19 @@ def test_the_kept_best_epoch_of_the_best_trial_is_checked(run: RunPaths) -> None
     assert failures_by_rule(run) == {}
     content = evaluated.read_bytes()
     evaluated.write_bytes(content[::-1])
-    (said,) = check_rule("best epochs", run).failures
-    assert "evaluated.safetensors is not the file that was recorded" in said
+    assert "evaluated.safetensors is not the file that was recorded" in failure("best epochs", run)
     evaluated.write_bytes(content[:-1])
-    (said,) = check_rule("best epochs", run).failures
-    assert f"has {len(content) - 1} bytes, {len(content)} were recorded" in said
+    sizes = f"has {len(content) - 1} bytes, {len(content)} were recorded"
+    assert sizes in failure("best epochs", run)
     evaluated.unlink()
-    (said,) = check_rule("best epochs", run).failures
-    assert "cannot be read: No such file" in said
+    assert "cannot be read: No such file" in failure("best epochs", run)
     os.mkfifo(evaluated)
-    (said,) = check_rule("best epochs", run).failures
-    assert "is not a file" in said
+    assert "is not a file" in failure("best epochs", run)
 
 
 def test_a_kept_epoch_that_is_not_the_best_is_found(run: RunPaths) -> None:
     _best_epoch(run, 99)
-    (said,) = check_rule("best epochs", run).failures
-    assert "the best epoch that was kept is 99" in said
+    assert "the best epoch that was kept is 99" in failure("best epochs", run)
 
 
 @pytest.mark.parametrize("changed", [{"epoch": 99}, {"samples": 7}])
@@ -132,5 +131,4 @@ def test_a_class_that_there_is_not_is_found(run: RunPaths) -> None:
     classes = np.full(last.samples, 4_000)
     digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
     in_records("predictions_saved", lambda record: record["event"].update(sha256=digest))(run)
-    (said,) = check_rule("predictions", run).failures
-    assert "predicts class 4000 of" in said
+    assert "predicts class 4000 of" in failure("predictions", run)

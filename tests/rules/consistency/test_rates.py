@@ -129,33 +129,32 @@ def test_without_a_measured_peak_the_published_one_is_the_limit(run: ForgedRun) 
     )
 
 
-def spans(*seconds: float, samples: int = 100) -> list[Executed]:
+def spans(seconds: list[float], samples: int = 100) -> list[Executed]:
     return [Executed(0.0, "t", 1, samples, 0, each) for each in seconds]
 
 
-@pytest.mark.parametrize("samples", [1, 100])
-def test_times_that_are_equal_to_the_last_digits_are_made_up(samples: int) -> None:
-    (said,) = even(spans(*[5.0] * 13, samples=samples))
-    assert said == "12 of 12 spans have implausibly equal times per sample"
+TRIALS = [
+    Executed(0.0, f"t{number // 2}", 1, 100 * (1 - number % 2), 100 * (number % 2), 5.0)
+    for number in range(60)
+]
+"""Training and validation of many trials, which are compared separately."""
+EQUAL = ["12 of 12 spans have implausibly equal times per sample"]
 
 
 @pytest.mark.parametrize(
-    "seconds",
+    ("executed", "failures"),
     [
-        [5.0] * 12,  # Too few to tell.
-        [5.0 + 1e-4 * (number % 2) for number in range(100)],  # 20 ppm of jitter.
-        [5.0, 5.0, 5.1] * 10 + [5.2],  # Some are equal, as on a clock that ticks coarsely.
-        [],
+        (spans([5.0] * 13), EQUAL),
+        (spans([5.0] * 13, samples=1), EQUAL),
+        (spans([5.0] * 12), []),  # Too few to tell.
+        (spans([5.0 + 1e-4 * (number % 2) for number in range(100)]), []),  # 20 ppm of jitter.
+        # Some are equal, as on a clock that ticks coarsely.
+        (spans([5.0, 5.0, 5.1] * 10 + [5.2]), []),
+        ([], []),
+        (TRIALS, []),
     ],
 )
-def test_times_that_a_machine_may_take_are_no_fault(seconds: list[float]) -> None:
-    assert list(even(spans(*seconds))) == []
-
-
-def test_only_like_is_compared_with_like() -> None:
-    """Of one trial, and training with training: here each kind takes the same time once."""
-    mixed = [
-        Executed(0.0, f"t{number // 2}", 1, 100 * (1 - number % 2), 100 * (number % 2), 5.0)
-        for number in range(60)
-    ]
-    assert list(even(mixed)) == []
+def test_times_that_are_equal_to_the_last_digits_are_made_up(
+    executed: list[Executed], failures: list[str]
+) -> None:
+    assert list(even(executed)) == failures

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.official_run import ROUNDS, as_it_is, write_official_run
+from tests.support.official_run import ROUNDS, Rewrite, as_it_is, write_official_run
 from tests.support.rules import check_rule
 
 from aiperf_hpc.rules.consistency.evidence import Evidence
@@ -36,33 +36,31 @@ def study() -> list[Line]:
     return lines
 
 
-def wrong(root: Path, lines: list[Line], rewrite: Any = as_it_is) -> list[str]:  # noqa: ANN401
+def written(root: Path, lines: list[Line] | None = None, rewrite: Rewrite = as_it_is) -> RunPaths:
+    """Write the official run, with these lines in the study of r0."""
     paths = write_official_run(root, rewrite)
-    for name in ("r0", "r1"):
-        _write(paths, name, lines if name == "r0" else study())
-    return list(check_rule("study", paths).failures)
+    for name, own in (("r0", lines or study()), ("r1", study())):
+        paths.study(name).write_text("".join(f"{json.dumps(line)}\n" for line in own), "utf-8")
+    return paths
 
 
-def _write(paths: RunPaths, name: str, lines: list[Line]) -> None:
-    paths.study(name).write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+def wrong(root: Path, lines: list[Line], rewrite: Rewrite = as_it_is) -> list[str]:
+    return list(check_rule("study", written(root, lines, rewrite)).failures)
 
 
 @pytest.mark.parametrize("tail", [b'{"op_code": 4, "sta', bytes(4096)])
 def test_a_study_whose_replica_died_while_writing_ends_in_an_unfinished_line(
     tmp_path: Path, tail: bytes
 ) -> None:
-    paths = write_official_run(tmp_path)
+    paths = written(tmp_path)
     for name in ("r0", "r1"):
-        _write(paths, name, study())
         with paths.study(name).open("ab") as file:
             file.write(tail)
     assert check_rule("study", paths).passed
 
 
 def test_a_study_that_was_told_what_was_tried(tmp_path: Path) -> None:
-    paths = write_official_run(tmp_path)
-    for name in ("r0", "r1"):
-        _write(paths, name, study())
+    paths = written(tmp_path)
     result = check_rule("study", paths)
     assert (result.checked, result.failures) == (2 * TRIALS, ())
     paths.study("r1").unlink()

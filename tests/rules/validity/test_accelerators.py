@@ -35,22 +35,18 @@ def use(
     return accelerator_use([replica], on_cpus=on_cpus)
 
 
+def idle(number: int, uses: int) -> str:
+    return f"{number} of 4 accelerators are idle: n-r0 has 4 and uses {uses}"
+
+
 @pytest.mark.parametrize(
     ("bound", "line", "reasons"),
     [
         (["a", "b", "c", "d"], "", []),
         (["", "", "", ""], "", []),  # Records of before there was binding do not say.
         (["0/x", "1/x", "2/x", "3/x"], "", []),  # Bound by SLURM, each within its own cgroup.
-        (
-            ["a", "b"],
-            "2 of 4 accelerators are idle: n-r0 has 4 and uses 2",
-            ["n-r0 has 4 accelerators and 2 ranks"],
-        ),
-        (
-            ["a", "a", "b", "b"],
-            "2 of 4 accelerators are idle: n-r0 has 4 and uses 2",
-            ["n-r0 has 4 accelerators and 4 ranks, which use 2"],
-        ),
+        (["a", "b"], idle(2, 2), ["n-r0 has 4 accelerators and 2 ranks"]),
+        (["a", "a", "b", "b"], idle(2, 2), ["n-r0 has 4 accelerators and 4 ranks, which use 2"]),
     ],
 )
 def test_what_no_rank_computes_on_is_idle(
@@ -60,11 +56,7 @@ def test_what_no_rank_computes_on_is_idle(
     assert (found.line(), list(found.reasons())) == (line, reasons)
 
 
-def test_what_the_scheduler_gave_counts_where_no_tool_tells(tmp_path: Path) -> None:
-    found = use(tmp_path, ["a"], NodeDescription())
-    assert found.line() == "3 of 4 accelerators are idle: n-r0 has 4 and uses 1"
-
-
-def test_a_run_on_cpus_uses_none(tmp_path: Path) -> None:
-    found = use(tmp_path, ["", "", "", ""], on_cpus=True)
-    assert list(found.reasons()) == ["n-r0 has 4 accelerators and 4 ranks, which use 0"]
+def test_the_scheduler_tells_accelerators_and_a_run_on_cpus_uses_none(tmp_path: Path) -> None:
+    assert use(tmp_path / "untold", ["a"], NodeDescription()).line() == idle(3, 1)
+    on_cpus = use(tmp_path / "cpus", ["", "", "", ""], on_cpus=True)
+    assert list(on_cpus.reasons()) == ["n-r0 has 4 accelerators and 4 ranks, which use 0"]

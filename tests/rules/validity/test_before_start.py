@@ -28,7 +28,7 @@ from aiperf_hpc.rules.validity.precision import Environment, Precisions
 from aiperf_hpc.rules.validity.settings import declared
 from aiperf_hpc.rules.validity.software import Code
 from aiperf_hpc.system.software import recorded_variables
-from aiperf_hpc.trial import TensorSpec
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 IMAGENET = official_run.IMAGENET.model_copy(update={"archives": {}})
 
@@ -132,40 +132,46 @@ def test_a_plan_states_what_was_found(
     assert (result.found, list(result.failures)) == (found, failures)
 
 
-def test_the_dataset_is_known_by_its_content() -> None:
-    assert DATASET.check(Datasets([IMAGENET], "jpeg")).passed
-    assert CONTENT.check(Datasets([IMAGENET], "jpeg")).failures == (
-        "it was not prepared from the official archives, nor is SHA-256 abababababab known as "
-        "theirs; prepare it from the folder that has them",
-    )
-    other = IMAGENET.model_copy(update={"sha256": "1" * 64})
-    said = DATASET.check(Datasets([IMAGENET, other], "jpeg")).failures
-    assert said == ("replicas had 2 different datasets",)
-    archives = dict(ARCHIVES["imagenet"])
-    assert CONTENT.check(
-        Datasets([IMAGENET.model_copy(update={"archives": archives})], "jpeg")
-    ).passed
-    others = dict.fromkeys(archives, "0" * 32)
-    assert CONTENT.check(
-        Datasets([IMAGENET.model_copy(update={"archives": others})], "jpeg")
-    ).failures == ("it was prepared from archives of another MD5 than the published ones",)
+def imagenet(**changed: object) -> DatasetInfo:
+    return IMAGENET.model_copy(update=changed)
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("infos", "failures"),
     [
-        ({"inputs": {"image": TensorSpec(shape=(64, 64, 3))}}, "images of (64, 64, 3); "),
-        ({"inputs": {"voxels": TensorSpec(shape=(64, 64))}}, "images of None; "),
-        ({"name": "digits"}, "digits; ImageNet is required"),
-        ({"classes": None}, "None classes; ImageNet has 1,000"),
-        ({"validation_samples": 10}, "10 validation samples; ImageNet has 50,000"),
-        ({"train_samples": 120}, "120 train samples; ImageNet has 1,281,167"),
-        ({"storage_format": "raw"}, "images stored as raw; dataset.storage_format is jpeg"),
+        ([imagenet()], []),
+        ([imagenet(), imagenet(sha256="1" * 64)], ["replicas had 2 different datasets"]),
+        ([imagenet(inputs={"image": TensorSpec(shape=(64, 64, 3))})],
+         ["images of (64, 64, 3); (224, 224, 3) is required"]),
+        ([imagenet(inputs={"voxels": TensorSpec(shape=(64, 64))})],
+         ["images of None; (224, 224, 3) is required"]),
+        ([imagenet(name="digits")], ["digits; ImageNet is required"]),
+        ([imagenet(classes=None)], ["None classes; ImageNet has 1,000"]),
+        ([imagenet(validation_samples=10)], ["10 validation samples; ImageNet has 50,000"]),
+        ([imagenet(train_samples=120)], ["120 train samples; ImageNet has 1,281,167"]),
+        ([imagenet(storage_format="raw")],
+         ["images stored as raw; dataset.storage_format is jpeg"]),
     ],
-)
-def test_numbers_of_another_dataset_are_no_imagenet(change: dict[str, object], reason: str) -> None:
-    (said,) = DATASET.check(Datasets([IMAGENET.model_copy(update=change)], "jpeg")).failures
-    assert said.startswith(reason)
+)  # fmt: skip
+def test_the_dataset_is_imagenet_by_its_numbers(
+    infos: list[DatasetInfo], failures: list[str]
+) -> None:
+    assert list(DATASET.check(Datasets(infos, "jpeg")).failures) == failures
+
+
+@pytest.mark.parametrize(
+    ("archives", "failures"),
+    [
+        (ARCHIVES["imagenet"], []),
+        ({}, ["it was not prepared from the official archives, nor is SHA-256 abababababab known "
+              "as theirs; prepare it from the folder that has them"]),
+        (dict.fromkeys(ARCHIVES["imagenet"], "0" * 32),
+         ["it was prepared from archives of another MD5 than the published ones"]),
+    ],
+)  # fmt: skip
+def test_the_dataset_is_known_by_its_content(archives: dict[str, str], failures: list[str]) -> None:
+    found = CONTENT.check(Datasets([imagenet(archives=dict(archives))], "jpeg"))
+    assert list(found.failures) == failures
 
 
 @pytest.mark.parametrize("stored", ["resized", "raw"])
