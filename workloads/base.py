@@ -86,8 +86,10 @@ class Workload:
     @property
     def division_rules(self) -> tuple[Rule[RunEvidence], ...]:
         """Rules that decide whether a run belongs to that division, regardless of its quality."""
-        of_settings = (rule.on(lambda run: run.config) for rule in self.settings_rules)
-        return (*of_settings, *(() if self.data_rule is None else (self.data_rule,)))
+        rules: list[Rule[RunEvidence]] = [
+            rule.on(lambda run: run.config) for rule in self.settings_rules
+        ]
+        return (*rules, *(() if self.data_rule is None else (self.data_rule,)))
 
     def valid_flops_on(self, dataset: str) -> Weight | None:
         """Return the weight of the quality in HPC AI500, or None for a substitute dataset."""

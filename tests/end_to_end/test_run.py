@@ -169,7 +169,7 @@ def test_untrained_credit_fails(finished: Finished, tmp_path: Path, epoch: int, 
 def executed_again(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> ReexecutedTrial:
     """Execute the best trial again, in this process."""
     monkeypatch.setattr(outcome, "execute", lambda request, _: execute(request))
-    (found,) = outcome.execute_again(evidence_of(RunView(paths)), outcome.Choice(0)).trials
+    (found,) = outcome.execute_again(evidence_of(RunView(paths)), 0).trials
     return found
 
 
