@@ -249,7 +249,7 @@ def _why_not(value: Value) -> str:
         text += [note for run in value.runs for note in run.notes if "peaks" in note]
     if isinstance(value, ValidFlopsTable) and value.rows:
         text.append("no training reached its target")
-    return str(text[0]) if text else "no run carries it"
+    return str(text[0]) if text else "no run has it"
 
 
 def _attained(found: Rooflines) -> Iterator[_Candidate]:

@@ -63,7 +63,7 @@ def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) ->
     runs = len(times) + lost
     failed = runs - len(order)
     if failed > drop:
-        problem = f"{failed} of {runs} runs failed, and {drop} may: not a valid result"
+        problem = f"{failed} of {runs} runs failed, more than {drop}: not a valid result"
         return ScoredRuns(tuple(order), False, (problem,))
     scored = order[drop : len(order) - (drop - failed)]
     if scored:
@@ -108,7 +108,7 @@ def rule_problems(entry: Entry) -> Iterator[str]:
         return
     runs, wanted = len(entry.logs) + entry.lost, required_runs(entry.benchmark, entry.round)
     if entry.scenario == "strong" and runs > 1 and wanted not in (None, runs):
-        yield f"{runs} runs, and the rules want {wanted} of {entry.benchmark}"
+        yield f"{runs} runs; the rules require {wanted} for {entry.benchmark}"
     yield from _staging_problems(entry)
 
 
@@ -139,4 +139,4 @@ def _staging_problems(entry: Entry) -> Iterator[str]:
         return
     outside = sum("outside" in _staging_places(log) for log in entry.logs)
     if outside:
-        yield f"staging lies outside the run in {outside} logs; {entry.round} wants it timed"
+        yield f"staging is outside the run in {outside} logs; {entry.round} requires it inside"

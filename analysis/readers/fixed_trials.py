@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from aiperf_hpc.analysis.readers.run_records import Span, Spans, load_predictions, spans_of
 from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Interval, Quality, TrainingLog
+from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.trainings import chains, cut
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
@@ -26,8 +27,8 @@ def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...]
     whole = [chain for chain in every if not cut(chain[-1])]
     left = len(every) - len(whole)
     logs = tuple(_training(view, chain, spans, base) for chain in whole or every)
-    outcome = "left out" if whole else "all that there are"
-    return logs, [f"{left} trainings came to no end of their own: {outcome}"] if left else []
+    outcome = "left out" if whole else "there are no others"
+    return logs, [f"{counted(left, 'training run')} did not finish: {outcome}"] if left else []
 
 
 def _training(
@@ -152,6 +153,6 @@ def _problems(chain: Sequence[Trial]) -> Iterator[str]:
         yield f"{trial.id} was interrupted: {trial.reason or 'no reason is recorded'}"
     last = chain[-1]
     if cut(last):
-        yield f"{last.id} came to no end: {last.reason or 'the run ended first'}"
+        yield f"{last.id} did not finish: {last.reason or 'the run ended first'}"
     elif last.state is TrialState.FAILED:
         yield f"{last.id} failed: {last.reason}"

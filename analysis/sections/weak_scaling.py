@@ -99,7 +99,7 @@ def _problems(entry: Entry, trained: int) -> Iterator[str]:
         yield f"its models are not trained on equally many {plural(entry.system.device)}"
     wanted = required_runs(entry.benchmark, entry.round)
     if wanted is not None and trained < wanted:
-        yield f"{trained} models reached their target, and the rules want {wanted}"
+        yield f"{trained} models reached their target; the rules require {wanted}"
 
 
 def tables(found: WeakScalings) -> Iterator[Table]:

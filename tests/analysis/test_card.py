@@ -40,7 +40,7 @@ def figure(card: Card, benchmark: str, name: str) -> Figure:
     return one
 
 
-def test_the_best_run_stands_for_the_machine(runs: Path) -> None:
+def test_the_card_shows_the_best_run(runs: Path) -> None:
     finals = [RunView.read(RunPaths(runs / name)).final() for name in ("1", "2")]
     card = card_of(runs)
     best = max(range(2), key=lambda place: finals[place].ops)
@@ -55,7 +55,7 @@ def test_the_best_run_stands_for_the_machine(runs: Path) -> None:
     ]  # fmt: skip
 
 
-def test_what_was_not_measured_says_why(runs: Path) -> None:
+def test_missing_figures_have_a_reason(runs: Path) -> None:
     card = card_of(runs)
     missing = [one for each in card.benchmarks for one in each.figures if not one.value]
     assert missing

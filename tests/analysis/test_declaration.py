@@ -59,7 +59,7 @@ def test_the_example_of_the_documentation_is_valid() -> None:
         ("free", LAYERS[:-1]),
     ],
 )
-def test_what_each_level_lets_change_whatever_of_it(
+def test_layers_that_each_level_permits_to_change(
     tmp_path: Path, level: str, layers: Sequence[str]
 ) -> None:
     allowed: list[str] = []
@@ -75,7 +75,7 @@ def test_what_each_level_lets_change_whatever_of_it(
 
 
 @pytest.mark.parametrize("level", ["hardware", "system"])
-def test_of_hyperparameters_batch_and_rate_alone_may_change(tmp_path: Path, level: str) -> None:
+def test_only_batch_size_and_learning_rate_policy_may_change(tmp_path: Path, level: str) -> None:
     assert changed(written(tmp_path, level, hyperparameters=change("batch size")))
     said = refusal(written(tmp_path, level, hyperparameters=change("batch size", "optimizer")))
     assert "only batch size and learning rate policy of layer 8" in said
@@ -102,7 +102,7 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
         (None, "layers.framework: "),
     ],
 )
-def test_a_layer_that_says_too_little_is_refused(tmp_path: Path, layer: object, said: str) -> None:
+def test_an_inconsistent_layer_is_rejected(tmp_path: Path, layer: object, said: str) -> None:
     assert said in refusal(written(tmp_path, "free", framework=layer))
 
 
@@ -115,7 +115,7 @@ def test_a_layer_that_says_too_little_is_refused(tmp_path: Path, layer: object, 
         (b"#" * (1024 * 1024 + 1), "larger than 1,048,576 bytes"),
     ],
 )
-def test_what_is_no_declaration_is_refused_in_a_line(
+def test_an_invalid_declaration_is_rejected_in_one_line(
     tmp_path: Path, text: bytes, said: str
 ) -> None:
     file = tmp_path / "declaration.yaml"
@@ -123,6 +123,6 @@ def test_what_is_no_declaration_is_refused_in_a_line(
     assert said in refusal(file)
 
 
-def test_layers_are_in_the_systems_order_whatever_the_files(tmp_path: Path) -> None:
+def test_layers_are_in_the_order_of_the_system(tmp_path: Path) -> None:
     values = {"level": "free", "layers": dict(reversed(UNCHANGED.items()))}
     assert tuple(Declaration.model_validate(values).layers) == LAYERS

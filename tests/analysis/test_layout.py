@@ -81,14 +81,14 @@ def test_the_lines_of_a_table(table: Table, text: list[str]) -> None:
     assert lines(table, 80) == text
 
 
-def test_columns_without_room_stand_below_with_the_names_again() -> None:
+def test_columns_that_do_not_fit_follow_below_with_the_names() -> None:
     table = Table(("entry", *"abcdef"), (("name", *("1234567890" for _ in range(6))),))
     text = lines(table, 40)
     assert [line.split()[0] for line in text] == ["entry", "name"] * 3
     assert all(len(line) <= 40 for line in text)
 
 
-def test_names_are_shortened_no_further_than_they_differ() -> None:
+def test_shortened_names_still_differ() -> None:
     alike = (f"one laboratory, machine {number}, cosmoflow weak" for number in (1, 2))
     table = Table(("entry", "figure"), tuple((name, "12345678" * 4) for name in alike))
     first, second = lines(table, 60)[1:]
@@ -97,7 +97,7 @@ def test_names_are_shortened_no_further_than_they_differ() -> None:
     assert "2, cosmoflow weak  " in second
 
 
-def test_a_name_is_cut_in_its_middle() -> None:
+def test_a_name_is_shortened_in_the_middle() -> None:
     assert shortened("Lab machine cosmoflow weak", 14) == "Lab ma…ow weak"
     assert shortened("short", 14) == "short"
     assert width(shortened("実験室の計算機 cosmoflow", 12)) <= 12
@@ -110,7 +110,7 @@ def test_wide_characters_and_controls_keep_columns_in_line() -> None:
     assert width(head) == width(wide) == width(odd)
 
 
-def test_names_that_share_a_reason_stand_together() -> None:
+def test_names_with_the_same_reason_are_grouped() -> None:
     missing = {"a": "no end", "b": "no start", "c": "no end", "d": "no end", "e": "no end"}
     assert list(reasons(missing)) == ["a, c, d and 1 more: no end", "b: no start"]
     assert list(reasons(missing, most=5))[0] == "a, c, d, e: no end"

@@ -166,7 +166,7 @@ def test_times_are_those_of_the_records(logs: list[Path]) -> None:
     assert found[-1]["metadata"] == {"status": "success"}
 
 
-def test_a_later_life_stages_within_no_training_that_was_over(tmp_path: Path) -> None:
+def test_staging_of_a_later_attempt_is_in_no_ended_training_run(tmp_path: Path) -> None:
     """The replica dies 2 s before the run's end, and has its data once more a second later."""
     root = write_run(tmp_path / "run", CURVES)
     again = DatasetLoaded(dataset=COSMOFLOW, staged_seconds=5.0)
@@ -224,7 +224,7 @@ def test_a_report_divides_the_time_as_the_analysis_does(tmp_path: Path) -> None:
         assert ours.reached
 
 
-def test_what_has_no_logs_is_refused_in_a_line(tmp_path: Path, logs: list[Path]) -> None:
+def test_a_run_without_logs_is_rejected_in_one_line(tmp_path: Path, logs: list[Path]) -> None:
     cut = write_run(tmp_path / "cut", [[0.3]])
     with pytest.raises(UsageError, match=f"--mlperf: no training of {cut} has ended"):
         write_logs(cut, tmp_path / "new")

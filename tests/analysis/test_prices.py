@@ -42,7 +42,7 @@ def test_the_documented_example(tmp_path: Path) -> None:
     assert counted == (8 * 3.06, "price table, 8 × V100")
 
 
-def test_the_name_that_says_most_wins(tmp_path: Path) -> None:
+def test_the_most_specific_name_applies(tmp_path: Path) -> None:
     table = load(tmp_path, HEAD + "accelerators: {A100: 1, A100-SXM4-80GB: 3, NVIDIA A100: 2}")
     for model, price in (
         ("NVIDIA A100-SXM4-80GB", 3.0),
@@ -55,7 +55,7 @@ def test_the_name_that_says_most_wins(tmp_path: Path) -> None:
         assert (found.per_hour if found else None) == price, model
 
 
-def test_names_are_compared_by_their_words(tmp_path: Path) -> None:
+def test_names_match_by_their_words(tmp_path: Path) -> None:
     table = load(tmp_path, HEAD + "systems: {'Juwels  Booster-N16': 5}\naccelerators: {A100: 1}")
     assert present(table.price_of(("x", "juwels_booster n16"), None, None)).per_hour == 5.0
     # Without a number of accelerators, or a model, there is no price.
@@ -63,7 +63,7 @@ def test_names_are_compared_by_their_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("price", ["0", "-1", ".nan", ".inf", "true", "'3'", "null", "[1]"])
-def test_what_is_no_price_is_refused(tmp_path: Path, price: str) -> None:
+def test_an_invalid_price_is_rejected(tmp_path: Path, price: str) -> None:
     said = refused(tmp_path, f"{HEAD}systems:\n  a machine: {price}\n")
     assert "systems.a machine" in said
 
@@ -81,7 +81,7 @@ def test_what_is_no_price_is_refused(tmp_path: Path, price: str) -> None:
         (HEAD + "price: 3\n", "price: is not known"),
     ],
 )
-def test_what_is_no_table_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_price_table_is_rejected(tmp_path: Path, text: str, words: str) -> None:
     assert words in refused(tmp_path, text)
 
 
@@ -93,7 +93,7 @@ def test_qualities_of_one_or_of_a_named_benchmark() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "1,", "nan", "1,inf", "=1", " =1", "CIFAR10=", "1;2"])
-def test_what_is_no_quality_is_refused(text: str) -> None:
+def test_an_invalid_quality_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="write it as"):
         qualities("--thresholds", text)
 

@@ -131,7 +131,7 @@ def test_openfolds_scaling_factor_is_that_of_its_scaling_json(tmp_path: Path) ->
     assert scaled.mean == pytest.approx(1.0231481481481484 * time.mean)
 
 
-def test_what_the_paths_and_logs_state_is_found(tmp_path: Path) -> None:
+def test_entries_of_all_rounds_have_their_descriptions(tmp_path: Path) -> None:
     """All rounds at once: the entries' names, rounds, divisions, sizes and accelerators."""
     for round_, name in (
         ("0.7", CORI), ("0.7", OPEN), ("1.0", "lbnl_perlmutter_10x128x4_cosmoflow_weak"),

@@ -154,7 +154,7 @@ def test_each_trial_of_a_fixed_network_is_a_training(tmp_path: Path) -> None:
     assert _read(_fixed_run(tmp_path / "two", replicas=2).root).scenario == "weak"
     entry = _read(_fixed_run(tmp_path / "run").root)
     assert (entry.benchmark, entry.scenario) == ("automl on digits, without search", "strong")
-    assert "1 trainings came to no end of their own: left out" in entry.problems
+    assert "1 training run did not finish: left out" in entry.problems
     first, second = entry.logs
     # Two epochs of 20 s and 4 s; neither building before them nor storing behind them.
     assert present(first.run).seconds == pytest.approx(48.0)
@@ -170,7 +170,7 @@ def test_each_trial_of_a_fixed_network_is_a_training(tmp_path: Path) -> None:
     assert (second.succeeded, second.problems) == (False, ("r0-t001 failed: the loss is nan",))
 
 
-def test_a_target_says_whether_a_training_succeeded(tmp_path: Path) -> None:
+def test_the_target_decides_whether_a_training_run_succeeded(tmp_path: Path) -> None:
     entry = _read(_fixed_run(tmp_path / "run", target=0.8).root)
     assert [log.succeeded for log in entry.logs] == [True, False]
     quality = present(entry.logs[0].quality)
@@ -191,7 +191,7 @@ def test_trainings_of_hpc_ai500_are_weighted_by_its_target_on_its_data(
     assert (quality.target, quality.weighted_by) == (0.8, weighted_by)
 
 
-def test_a_training_that_was_interrupted_and_gone_on_with_is_one(tmp_path: Path) -> None:
+def test_an_interrupted_and_resumed_training_run_is_one(tmp_path: Path) -> None:
     plan = Plan(replicas=1, config={"search": {"method": "fixed"}})
     paths = RunPaths(tmp_path / "run")
     manifest = write_manifest(paths, plan)
@@ -223,7 +223,7 @@ def test_a_training_that_was_interrupted_and_gone_on_with_is_one(tmp_path: Path)
     assert present(log.run).seconds == pytest.approx(5 * 24.0 + 3.0 + 2.0)
 
 
-def test_a_run_that_goes_on_has_no_score_yet(tmp_path: Path) -> None:
+def test_a_running_run_has_no_score(tmp_path: Path) -> None:
     entry = _read(write_run(tmp_path / "run", replace(SHORT, ended=False)).root)
     assert entry.problems == ("the run has no end: it still runs, or was cut off",)
     with pytest.raises(NotMeasuredError, match="no end"):
@@ -248,14 +248,14 @@ def test_damage_is_a_problem_of_the_entry(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]x", "hours: [", "nodes: 0\n"])
-def test_a_damaged_manifest_is_a_line(content: str, tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_reported_in_one_line(content: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(content)
     (unreadable,) = read_run(tmp_path).unreadable
     assert "run.yaml" in unreadable.reason
     assert "\n" not in unreadable.reason
 
 
-def test_what_is_no_run_or_has_not_started_is_a_line(tmp_path: Path) -> None:
+def test_a_folder_without_a_started_run_has_a_reason(tmp_path: Path) -> None:
     (nothing,) = read_run(tmp_path).unreadable
     assert "not a run directory" in nothing.reason
     write_manifest(RunPaths(tmp_path), Plan())
@@ -335,7 +335,7 @@ def test_peaks_beside_a_run_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("accelerators", [(), ("Example GPU",)])
-def test_a_run_says_whether_it_trained_on_accelerators(
+def test_the_timeline_records_whether_a_run_used_accelerators(
     accelerators: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def machine(**values: object) -> Machine:

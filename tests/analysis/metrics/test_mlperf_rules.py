@@ -27,7 +27,7 @@ from aiperf_hpc.cli.program import main
 
 FORTY: list[float | None] = [float(number) for number in range(40)]
 TOO_FEW = "too few runs, {}, to leave out the fastest and the slowest: all count"
-FAILED = "{} of {} runs failed, and {} may: not a valid result"
+FAILED = "{} of {} runs failed, more than {}: not a valid result"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_one_failed_run_is_the_slowest_and_two_make_no_result(tmp_path: Path) ->
     one = analysed(entry(tmp_path / "a", [30.0, 10.0, None, 20.0, 40.0])).metrics[0]
     assert tuple(sorted(one.metrics["time_to_solution"].scored)) == (0, 3, 4)
     two = analysed(entry(tmp_path / "b", [30.0, 10.0, None, None, 40.0])).metrics[0]
-    reason = "2 of 5 runs failed, and 1 may: not a valid result"
+    reason = FAILED.format(2, 5, 1)
     missing = {two.missing[name] for name in ("time_to_solution", "epochs", "time_to_accuracy")}
     assert (two.valid, missing) == (False, {reason})
     assert len(two.metrics["train_throughput"].scored) == 3
@@ -121,7 +121,7 @@ def test_one_failed_run_is_the_slowest_and_two_make_no_result(tmp_path: Path) ->
     ("lengths", "problem"),
     [
         ([30.0], "one run only: no mean, no deviation"),
-        ([30.0, 10.0, 20.0], "3 runs, and the rules want 5 of oc20"),
+        ([30.0, 10.0, 20.0], "3 runs; the rules require 5 for oc20"),
     ],
 )
 def test_too_few_runs_are_a_problem(
@@ -132,7 +132,7 @@ def test_too_few_runs_are_a_problem(
     assert found.problems == (problem,)
 
 
-def test_staging_outside_of_a_run_that_must_time_it_is_said(tmp_path: Path) -> None:
+def test_staging_outside_the_timed_run_is_a_violation_before_v30(tmp_path: Path) -> None:
     for round_ in ("hpc_results_v2.0", "hpc_results_v3.0"):
         for number in range(5):
             staged = [line(2, "staging_start"), line(8, "staging_stop")]
@@ -140,7 +140,7 @@ def test_staging_outside_of_a_run_that_must_time_it_is_said(tmp_path: Path) -> N
             path = tmp_path / round_ / f"Lab/results/box/oc20/result_{number}.txt"
             write_log(path, heading("oc20"), staged, run)
     two, three = analysed(tmp_path).metrics
-    said = "staging lies outside the run in 5 logs; hpc-2.0 wants it timed"
+    said = "staging is outside the run in 5 logs; hpc-2.0 requires it inside"
     assert said in two.problems
     assert three.problems == ()
 
@@ -169,7 +169,7 @@ def test_weak_scaling(tmp_path: Path) -> None:
     ("seeds", "problem"),
     [
         ([1, 7, 7, 1, 5], "equal seeds, which the rules forbid: 1, 7"),
-        ([1, 2, 3], "3 models reached their target, and the rules want 5"),
+        ([1, 2, 3], "3 models reached their target; the rules require 5"),
     ],
 )
 def test_violations_of_weak_scaling(seeds: list[int], problem: str, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_the_text_has_figures_and_problems(tmp_path: Path) -> None:
     weak(tmp_path, [1, 2, 3, 4, 5])
     text = list(lines(analysed(tmp_path)))
     joined = "\n".join(text)
-    assert "2 of 6 runs failed, and 1 may: not a valid result" in joined
+    assert FAILED.format(2, 6, 1) in joined
     assert "  training, per accelerator    " in joined
     assert "samples/s" in joined
     assert "result_5.txt: the run ended with status aborted" in joined
@@ -209,7 +209,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "0 is not a whole number above 0" in capsys.readouterr().err
 
 
-def test_what_logs_have_of_a_terminals_commands_is_not_sent(
+def test_control_characters_in_logs_are_escaped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     platform = "\x1b[2Jbox\x7f"
@@ -225,7 +225,7 @@ def test_what_logs_have_of_a_terminals_commands_is_not_sent(
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_names_that_are_no_text_are_written_everywhere(
+def test_names_that_are_not_valid_text_are_escaped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / os.fsdecode(b"r\xff")

@@ -65,7 +65,7 @@ def test_a_predictions_interval_is_that_of_one_more_observation(at: float) -> No
     assert math.log(estimate.value / estimate.low) == pytest.approx(margin, rel=1e-5)
 
 
-def test_two_points_leave_no_uncertainty_to_be_known() -> None:
+def test_two_points_have_no_uncertainty() -> None:
     law = fit_power_law([64.0, 512.0], [364.73, 34.34])
     assert law.exponent == pytest.approx(math.log(34.34 / 364.73) / math.log(8.0))
     assert law.exponent_margin is None
@@ -118,7 +118,7 @@ def test_log_pca_of_a_pure_law_is_its_exponent() -> None:
     assert found.explained == pytest.approx(1.0)
 
 
-def test_where_epochs_alone_differ_there_is_no_exponent() -> None:
+def test_without_variation_of_throughput_there_is_no_exponent() -> None:
     found = log_pca([100.0, 100.0, 100.0], [10.0, 12.0, 15.0])
     assert found.exponent is None
     assert abs(found.direction[1]) == pytest.approx(1.0)

@@ -154,7 +154,7 @@ def test_the_autocorrelation_time_of_an_autoregressive_series_is_known(phi: floa
     assert found == pytest.approx((1.0 + phi) / (1.0 - phi), rel=0.1)
 
 
-def test_a_run_of_the_length_that_is_said_has_the_error_that_is_wanted() -> None:
+def test_a_run_of_the_stated_length_has_the_requested_error() -> None:
     phi, mean, step = 0.7, 50.0, 2.0
     series = [mean + each for each in _autoregressive(phi, 2**16, 5)]
     # Variance of the series 1 / (1 - phi²), of a long mean of n (1 / (1 - phi)²) / n.

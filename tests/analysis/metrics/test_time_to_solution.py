@@ -110,7 +110,7 @@ def test_blocks_of_epochs() -> None:
     assert parts.epochs_to_converge(log(epochs=blocks, evaluations=last)) == 7
 
 
-def test_the_target_is_judged_by_evaluations_where_the_log_does_not_say() -> None:
+def test_evaluations_decide_success_if_the_log_does_not_state_it() -> None:
     assert parts.time_to_solution(log(succeeded=None)) == 10
     worse = tuple(one._replace(quality=0.2) for one in log().evaluations)
     with pytest.raises(NotMeasuredError, match="did not reach its target"):
@@ -141,7 +141,7 @@ def test_the_target_is_judged_by_evaluations_where_the_log_does_not_say() -> Non
         (parts.init_time, {"init": None}, "no whole initialization"),
     ],
 )
-def test_what_is_missing_is_said(
+def test_the_error_states_what_is_missing(
     metric: Callable[[TrainingLog], float], other: dict[str, object], reason: str
 ) -> None:
     with pytest.raises(NotMeasuredError, match=reason):

@@ -80,7 +80,7 @@ def test_every_section_has_its_tables(analysis: Analysis) -> None:
             assert any(table.rows for table in section.tables(analysis.sections[section.name]))
 
 
-def test_published_figures_stand_on_the_page(page: str) -> None:
+def test_the_page_has_the_published_figures(page: str) -> None:
     for figure in ("364.73 ± 32.77", "34.34 ± 4.03", "53.88 ± 4.85", "1.0231"):
         assert figure in page
     for title in ("Parts of the time to solution", "Score over time", "Weak scaling"):
@@ -103,7 +103,7 @@ def test_definitions_are_plain_text_and_columns_are_not_empty(sources: Path, pag
     assert [table.columns[place] for place in table.words][-2:] == ["model", "framework"]
 
 
-def test_a_page_stands_alone_and_names_each_thing_once(page: str) -> None:
+def test_the_page_is_self_contained_and_its_ids_are_unique(page: str) -> None:
     found = Page(page)
     assert found.outside == []
     assert len(found.ids) == len(set(found.ids))
@@ -119,7 +119,7 @@ def test_every_metric_is_defined_with_its_source(page: str) -> None:
         assert metric.definition.replace("`", "") in unescape(page)
 
 
-def test_names_from_logs_are_text_and_no_markup(analysis: Analysis) -> None:
+def test_names_from_logs_are_escaped(analysis: Analysis) -> None:
     entry = analysis.entries[0]
     hostile = entry.model_copy(update={"name": "<script>alert(1)</script>"})
     metrics = analysis.metrics[0].model_copy(update={"entry": hostile.name})
@@ -165,7 +165,7 @@ def test_a_page_that_cannot_be_written_is_refused(
     assert len(said.splitlines()) == 1
 
 
-def test_whatever_a_log_says_becomes_json() -> None:
+def test_any_text_and_number_of_a_log_becomes_json() -> None:
     values = {"name": "\udcff\ud800×", "rates": [1.5, math.nan, {"most": -math.inf}], "none": None}
     text = as_json(values)
     assert text.isascii()

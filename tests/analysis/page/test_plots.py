@@ -61,7 +61,7 @@ def test_staging_outside_of_the_run_is_no_part_of_its_time(tmp_path: Path) -> No
     assert "No staging" not in plot.caption
 
 
-def test_entries_that_do_not_tell_their_evaluations_apart_are_named(tmp_path: Path) -> None:
+def test_entries_without_separate_evaluations_are_named(tmp_path: Path) -> None:
     (plot,) = time_breakdown(analyze(ReadResult(cifar10_entries(tmp_path)), Options()))
     assert "Compute contains the evaluations of CIFAR10/" in plot.caption
     assert "evaluation " not in plot.description
@@ -82,7 +82,7 @@ def searches(count: int) -> Analysis:
 
 
 @pytest.mark.parametrize("count", [MOST_CURVES, MOST_CURVES + 28])
-def test_curves_that_are_left_out_are_said(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_caption_states_omitted_curves(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiperf_hpc.analysis.analysis.SECTIONS", ())
     (plot,) = ops_over_time(searches(count))
     said = f"The first 12 of {count} runs; the JSON document has all." in plot.caption
@@ -101,7 +101,7 @@ def test_public_entries_of_cifar10(tmp_path: Path) -> None:
     assert len(over.svg) + len(costs.svg) < 100_000
 
 
-def test_what_nobody_reached_is_not_drawn() -> None:
+def test_a_threshold_that_no_entry_reached_has_no_plot() -> None:
     options = Options(thresholds=(qualities("--thresholds", "0.99"),))
     entries = [entry(name, log_of([(1, 0.5)])) for name in "ab"]
     assert list(thresholds(threshold_sensitivity(entries, options))) == []

@@ -114,7 +114,7 @@ def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
     assert ranking.foreign == ("notes",)
 
 
-def test_a_run_that_breaks_a_rule_of_the_benchmark_has_no_rank(invalid: Path) -> None:
+def test_a_run_that_violates_a_rule_has_no_rank(invalid: Path) -> None:
     found = rank_runs(invalid)
     assert found.valid == ()
     (entry,) = found.invalid
@@ -122,7 +122,7 @@ def test_a_run_that_breaks_a_rule_of_the_benchmark_has_no_rank(invalid: Path) ->
     assert str(entry.violations[-1]).startswith("signature: the run is not signed")
 
 
-def test_the_page_shows_all_of_them_and_needs_nothing_else(ranking: Ranking) -> None:
+def test_the_page_shows_all_runs_and_is_self_contained(ranking: Ranking) -> None:
     first, second = ranking.valid
     described = {"energy": ENERGY, "system": "Example-1", "submitter": HOSTILE}
     short = {"violations": (Violation(rule="duration", reason="0.4 h"),)}
@@ -159,7 +159,7 @@ def test_the_command_prints_tables_or_json_and_writes_the_page(
     assert printed["violations"][-1]["rule"] == "signature"
 
 
-def test_what_cannot_be_listed_or_written_is_one_line(
+def test_errors_of_reading_and_writing_are_one_line(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["rank", str(tmp_path / "missing")]) != 0

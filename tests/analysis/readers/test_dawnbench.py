@@ -62,7 +62,7 @@ def test_all_public_entries_are_read_number_by_number(tmp_path: Path) -> None:
         assert [e.number for e in entry.logs[0].epochs] == [float(row["epoch"]) for row in rows]
 
 
-def test_descriptions_tell_the_system(tmp_path: Path) -> None:
+def test_the_system_is_parsed_from_the_description(tmp_path: Path) -> None:
     systems = {entry.name.split("/")[1]: entry.system for entry in cifar10_entries(tmp_path)}
     expected = {
         "fastai_pytorch": (8, "V100", 24.48),
@@ -88,7 +88,7 @@ def test_the_benchmark_times_up_to_its_target(tmp_path: Path) -> None:
     assert (present(log.run).seconds, log.succeeded) == (5400.0, False)
 
 
-def test_tables_of_any_make_say_the_same(tmp_path: Path) -> None:
+def test_variants_of_the_table_format_are_equivalent(tmp_path: Path) -> None:
     """Of the public repository: other names and orders of columns, tabs that align, spaces."""
     plain = "epoch\thours\ttop1Accuracy\ttop5Accuracy\n1\t0.5\t40\t60\n2\t1\t70\t93.5\n"
     expected = only(read(tmp_path, plain, task="ImageNet")).logs[0].evaluations
@@ -143,7 +143,7 @@ def test_rows_that_lack_something_are_named(tmp_path: Path) -> None:
     assert entry.logs[0].epochs == ()  # What lies between two rows is not one epoch.
 
 
-def test_hours_that_go_backwards_are_named_and_time_nothing(tmp_path: Path) -> None:
+def test_backward_hours_are_reported_and_give_no_time(tmp_path: Path) -> None:
     """As in an ImageNet entry with the hours of each epoch by itself."""
     (log,) = only(read(tmp_path, HEAD + "1\t0.13\t50\n2\t0.08\t94\n")).logs
     assert (present(log.run).seconds, log.epochs) == (None, ())
@@ -210,7 +210,7 @@ def test_descriptions_with_tabs_or_bytes_that_are_no_text_are_read(
     assert (entry.system.name, entry.system.accelerators) == system
 
 
-def test_where_no_path_names_the_benchmark_the_columns_do(tmp_path: Path) -> None:
+def test_columns_identify_the_benchmark_if_the_path_does_not(tmp_path: Path) -> None:
     for columns, benchmark in (
         ("top1Accuracy", "CIFAR10"),
         ("top1Accuracy\ttop5Accuracy", "ImageNet"),
@@ -249,7 +249,7 @@ def test_another_quality_than_the_benchmarks_has_no_target(tmp_path: Path) -> No
         ("x", b"[1]", "not a JSON object but a list"),
     ],
 )
-def test_what_cannot_be_read_is_named(
+def test_the_reason_states_why_an_entry_is_unreadable(
     tmp_path: Path, tsv: str | bytes, description: dict[str, Any] | bytes, words: str
 ) -> None:
     said = reason(read(tmp_path, tsv, description))
@@ -286,7 +286,7 @@ def test_inference(tmp_path: Path) -> None:
     assert present(squad.inference).cost == 0.00015848
 
 
-def test_inference_without_what_it_needs(tmp_path: Path) -> None:
+def test_inference_without_a_latency_or_the_right_quality(tmp_path: Path) -> None:
     assert "neither 'latency' nor 'cost'" in reason(infer(tmp_path, latency=0, top1Accuracy=94))
     assert "neither 'latency' nor 'cost'" in reason(infer(tmp_path, top1Accuracy=94))
     # A public entry of CIFAR-10 states the wrong one of the two accuracies.

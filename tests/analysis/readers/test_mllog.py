@@ -105,7 +105,7 @@ def test_v07_and_later(tmp_path: Path) -> None:
     assert log.problems == ()
 
 
-def test_what_launchers_write_before_and_between_the_lines_is_passed_over(tmp_path: Path) -> None:
+def test_other_output_of_launchers_is_ignored(tmp_path: Path) -> None:
     plain = log_of(tmp_path / "plain", heading(), training())
     noisy = [f"  0: {text}Epoch 1: loss 0.3\n\n" for text in [*heading(), *training()]]
     log = log_of(tmp_path / "noisy", ["\x00\xff binary\n", *noisy])
@@ -120,7 +120,7 @@ def test_ranks_that_all_write_their_lines_are_one_training(tmp_path: Path) -> No
     assert log.problems == ("2 run_starts: measured from the last before run_stop",)
 
 
-def test_accuracy_beside_error_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_accuracy_is_ignored_for_a_benchmark_with_an_error(tmp_path: Path) -> None:
     """Some log the error a second time, as an accuracy below 0."""
     lines = training()
     lines.insert(-1, line(36, "eval_accuracy", -0.12, epoch_num=2))
@@ -149,7 +149,7 @@ def test_the_run_that_counts_is_the_last_begun_before_run_stop(tmp_path: Path) -
     assert len(log.epochs) == 3
 
 
-def test_what_follows_run_stop_is_not_read(tmp_path: Path) -> None:
+def test_lines_after_run_stop_are_ignored(tmp_path: Path) -> None:
     log = log_of(tmp_path, heading(), training(), training((0.2,)))
     assert log.run == Interval(started=START + 10, ended=START + 36)
     assert len(log.epochs) == 2
@@ -185,12 +185,12 @@ def test_what_follows_run_stop_is_not_read(tmp_path: Path) -> None:
           *training()], "line 10 is not in mllog's format and passed over"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said(lines: list[str], problem: str, tmp_path: Path) -> None:
+def test_problems_of_a_log_are_reported(lines: list[str], problem: str, tmp_path: Path) -> None:
     log = log_of(tmp_path, lines)
     assert any(said.startswith(problem) for said in log.problems), log.problems
 
 
-def test_time_that_goes_backwards_is_said_and_spans_no_negative_time(tmp_path: Path) -> None:
+def test_backward_time_is_reported_and_gives_no_negative_interval(tmp_path: Path) -> None:
     lines = training((0.3, 0.2, 0.1))
     lines[5:7] = [line(500, "epoch_start", epoch_num=1), line(25, "eval_start", epoch_num=1)]
     log = log_of(tmp_path, heading(), lines)

@@ -34,7 +34,7 @@ def test_a_source_with_nothing_in_it(text: str | None, tmp_path: Path) -> None:
     ]
 
 
-def test_only_regular_files_of_the_source_are_given(tmp_path: Path) -> None:
+def test_only_regular_files_within_the_source_are_found(tmp_path: Path) -> None:
     outside = write_log(tmp_path / "outside" / "result_1.txt", heading(), training())
     source = tmp_path / "source"
     inside = write_log(source / "result_1.txt", heading(), training())
@@ -52,7 +52,7 @@ def test_only_regular_files_of_the_source_are_given(tmp_path: Path) -> None:
     assert len(entry.logs) == 1
 
 
-def test_a_run_directory_is_given_by_its_file_alone(tmp_path: Path) -> None:
+def test_a_run_directory_is_found_by_its_run_yaml_alone(tmp_path: Path) -> None:
     write_log(tmp_path / "runs" / "a" / "run.yaml", ["{}"])
     write_log(tmp_path / "runs" / "a" / "logs" / "result_1.txt", heading(), training())
     write_log(tmp_path / "logs" / "result_1.txt", heading(), training())

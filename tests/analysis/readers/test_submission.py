@@ -78,7 +78,7 @@ def test_logs_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", ["Lab", "Lab/results/box", "Lab/results/box/strong/deepcam"])
-def test_part_of_a_submission_is_read_as_in_the_whole(at: str, tmp_path: Path) -> None:
+def test_part_of_a_submission_gives_the_same_entry(at: str, tmp_path: Path) -> None:
     entry_of(tmp_path, "Lab/results/box/strong/deepcam")
     described(tmp_path, "Lab", "box")
     whole = only(tmp_path)
@@ -94,7 +94,7 @@ def test_one_file_and_the_same_file_again(tmp_path: Path) -> None:
         assert [log.source for log in entry.logs] == [str(path)]
 
 
-def test_a_plain_folder_is_divided_by_what_the_logs_state(tmp_path: Path) -> None:
+def test_logs_outside_a_submission_are_grouped_by_their_content(tmp_path: Path) -> None:
     for name, head in (
         ("cosmoflow", heading()),
         ("deepcam", heading("deepcam")),
@@ -112,7 +112,7 @@ def test_a_plain_folder_is_divided_by_what_the_logs_state(tmp_path: Path) -> Non
     ]
 
 
-def test_equal_names_are_told_apart(tmp_path: Path) -> None:
+def test_equal_names_get_distinguishing_suffixes(tmp_path: Path) -> None:
     for round_ in ("hpc_results_v1.0", "hpc_results_v2.0", "a/hpc_results_v2.0"):
         entry_of(tmp_path / round_, "Lab/results/box/deepcam")
     names = [entry.name for entry in read_sources([tmp_path]).entries]
@@ -142,7 +142,7 @@ def test_pruned_instances_are_counted_and_not_analysed(tmp_path: Path) -> None:
     assert (len(entry.logs), entry.pruned) == (10, 2)
 
 
-def test_a_folder_called_otherwise_than_its_logs_is_said(tmp_path: Path) -> None:
+def test_a_folder_with_another_benchmarks_name_is_a_problem(tmp_path: Path) -> None:
     entry_of(tmp_path, "Lab/results/box/strong/deepcam", benchmark="cosmoflow")
     entry = only(tmp_path)
     assert entry.benchmark == "cosmoflow"
@@ -194,7 +194,7 @@ def test_counts_in_names(name: str, number: int | None) -> None:
         ('{"scaling_factor": 1' + "0" * 400 + "}", "scaling.json: no number"),
     ],
 )  # fmt: skip
-def test_a_broken_scaling_json_is_said(text: str, problem: str, tmp_path: Path) -> None:
+def test_an_invalid_scaling_json_is_a_problem(text: str, problem: str, tmp_path: Path) -> None:
     folder = entry_of(tmp_path, "Lab/results/box/strong/deepcam")
     (folder / "scaling.json").write_text(text)
     entry = only(tmp_path)

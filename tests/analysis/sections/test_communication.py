@@ -104,7 +104,7 @@ def test_speed_up_with_and_without_communication(tmp_path: Path) -> None:
     assert one.rate == pytest.approx(2 * 1437 * count(graph).training / 80.0)
 
 
-def test_runs_at_one_scale_are_taken_together(tmp_path: Path) -> None:
+def test_runs_at_one_scale_are_combined(tmp_path: Path) -> None:
     """2 x the work in 70 + 90 s is the work in 80 s."""
     entries = [write(tmp_path / name, 1 + (name == "c"), t) for name, t in
                (("a", 70.0), ("b", 90.0), ("c", 50.0))]  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_batch_that_grows_with_the_ranks_is_weak_scaling(tmp_path: Path) -> No
     assert [p.batch_size for p in found.points] == [64, 128]
 
 
-def test_what_runs_do_not_carry_is_said(tmp_path: Path) -> None:
+def test_missing_step_times_are_reported(tmp_path: Path) -> None:
     entries = [write(tmp_path / "a", 1, 80.0), write(tmp_path / "b", 2, 50.0, share=-1.0)]
     found = communication(entries, Options())
     assert found.breakdowns == ()

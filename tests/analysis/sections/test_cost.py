@@ -65,7 +65,7 @@ def test_index_against_the_cheapest_by_hand() -> None:
     assert [paid.on_front for paid in found.priced] == [True, True]
 
 
-def test_a_table_prices_what_states_no_price() -> None:
+def test_the_price_table_precedes_an_entrys_price() -> None:
     entries = (
         machine("named", 3600.0, 9.0),
         machine("counted", 3600.0, None, accelerator="Tesla V100", accelerators=4),
@@ -91,13 +91,13 @@ def test_dollars_are_not_mixed_with_another_currency() -> None:
     assert "its own price is in USD, the table's in EUR" in found.missing["own"]
 
 
-def test_who_never_got_there_is_named() -> None:
+def test_an_entry_that_missed_the_target_has_a_reason() -> None:
     short = entry("short", training([(1, 0.8)]), system=System(name="m", cost_per_hour=1.0))
     found = of(short, machine("there", 1.0, 1.0))
     assert found.missing == {"short": "never reached: the best is 0.8"}
 
 
-def test_nothing_to_tell_is_said_once() -> None:
+def test_without_any_cost_the_error_names_the_option() -> None:
     with pytest.raises(NotMeasuredError, match="give one with --prices"):
         cost_to_accuracy([machine("a", 1.0, None)], Options())
     aimless = ACCURACY.model_copy(update={"target": None})

@@ -111,7 +111,7 @@ def test_trainings_of_a_public_entry_are_repetitions() -> None:
     assert (target.reached, target.runs) == (5, 8)
 
 
-def test_what_one_training_lacks_is_measured_of_the_others() -> None:
+def test_a_metric_missing_in_one_training_run_is_measured_in_the_others() -> None:
     found = _of(_entry("a", [_log(1.0), _log(None), _log(2.0)]))
     (minutes,) = found.repetitions[0].variations
     assert minutes.values == (1.0, 2.0)
@@ -178,7 +178,7 @@ def test_more_runs_of_the_same_variation_decide() -> None:
     assert verdict_on("ops", 0.05, 10).runs_to_decide is None  # At the limit itself: never.
 
 
-def test_the_machines_noise_is_told_from_the_searchs() -> None:
+def test_noise_of_the_machine_is_separate_from_that_of_the_search() -> None:
     # Only the machine differs: twice the rate at the same work, twice the operations.
     machine = _of(_search(1000, rate=100.0, seed=1), _search(2000, rate=200.0, seed=2))
     assert _shares(machine) == pytest.approx((1.0, 0.0, 0.0))
@@ -217,13 +217,13 @@ def test_only_the_peaks_of_the_device_that_trained_are_the_machines(
     assert _shares(_of(*runs))[0] == pytest.approx(machine)
 
 
-def test_without_equal_work_nobody_knows_the_machine() -> None:
+def test_without_equal_work_the_machines_rate_is_unknown() -> None:
     (found,) = _of(_search(1, rate=None, seed=1), _search(2, rate=None, seed=2)).repetitions
     assert found.noise is None
     assert "the machine's rate is unknown" in found.noise_unavailable_reason
 
 
-def test_a_single_run_says_how_long_it_should_be() -> None:
+def test_the_run_length_follows_from_a_single_run() -> None:
     windows = np.random.default_rng(6).normal(1000.0, 100.0, 2000).round().astype(int).tolist()
     (found,) = _of(_search(1000, windows=[0, 0, 0, *windows])).repetitions
     length = present(found.length)
@@ -233,7 +233,7 @@ def test_a_single_run_says_how_long_it_should_be() -> None:
     assert "one run only" in found.noise_unavailable_reason
 
 
-def test_runs_that_differ_more_than_their_rates_vary_say_so() -> None:
+def test_the_run_length_follows_from_differences_between_runs() -> None:
     (found,) = _of(_search(1000, seed=1), _search(1100, seed=2)).repetitions
     length = present(found.length)
     # Two values a and b: deviation |a - b| / sqrt 2, over the mean 6.734 %; (6.734)² * 100 s.

@@ -186,7 +186,7 @@ def test_storage_by_hand(tmp_path: Path) -> None:
     ("dataset", "cache", "words"),
     [("cifar10", "none", "is in memory"), ("imagenet", "memory", "was brought to memory first")],
 )
-def test_what_is_in_memory_is_not_bound_by_storage(
+def test_a_dataset_in_memory_is_not_bound_by_storage(
     dataset: str, cache: str, words: str, tmp_path: Path
 ) -> None:
     slow = peaks(storage=0.001)
@@ -214,7 +214,7 @@ def test_a_worker_has_its_share_of_the_machine(
     assert one.peak_fraction == peak_fraction
 
 
-def test_without_peaks_the_rest_is_there_and_it_is_said_what_to_do(tmp_path: Path) -> None:
+def test_without_peaks_there_is_no_roof_and_a_note_names_the_command(tmp_path: Path) -> None:
     run, one = only(write_run(tmp_path / "r"))
     assert (run.peaks, run.ceilings, one.separate.attainable) == (None, None, None)
     assert one.achieved == 5000.0
@@ -246,7 +246,7 @@ def test_peaks_of_another_machine_are_a_note(tmp_path: Path) -> None:
     assert any("5.0 processes wanted its 1 cores" in note for note in run.notes)
 
 
-def test_what_has_no_roofline_says_why(tmp_path: Path) -> None:
+def test_entries_without_a_roofline_have_a_reason(tmp_path: Path) -> None:
     entries = [
         entry(tmp_path / "log", "mllog"),
         write_run(tmp_path / "cut", timed=False),
@@ -287,7 +287,7 @@ def test_real_runs_have_rooflines(name: str, tmp_path: Path) -> None:
         assert run.notes[0] == "2 trials were cut off, and no record states how long they trained"
 
 
-def test_runs_with_peaks_are_drawn(tmp_path: Path) -> None:
+def test_runs_with_peaks_have_a_plot(tmp_path: Path) -> None:
     """Two ranks that read from storage have all three panels; without peaks there is no drawing."""
     full, two = peaks(storage=40.0), ("node", "node")
     runs = [
@@ -354,7 +354,7 @@ def reporting(numbers: str) -> RankDescription:
         ([], True, False),  # Not reported: the framework's default.
     ],
 )  # fmt: skip
-def test_whether_fp32_was_tf32_is_what_the_ranks_reported(
+def test_ranks_report_whether_fp32_was_tf32(
     numbers: list[str], tensorflow: bool, torch: bool
 ) -> None:
     replica = ReplicaHistory("r0", described=dict(enumerate(map(reporting, numbers))))

@@ -141,7 +141,7 @@ def test_lost_logs_and_the_benchmarks_own_rule_count(
     assert standing.reason == (None if seconds else "never reached by 2 of 7 trainings")
 
 
-def test_a_training_that_broke_off_before_its_first_evaluation_failed() -> None:
+def test_a_training_run_that_ended_before_its_first_evaluation_failed() -> None:
     trained = [training([(second, 0.9)]) for second in (1, 2, 3, 4, 10)]
     broken = training([])
     (standing,) = of(entry("e", *trained, broken), thresholds="0.9").thresholds[0].standings
@@ -183,7 +183,7 @@ def test_a_threshold_without_a_benchmark_needs_a_single_one() -> None:
         threshold_sensitivity(both, Options(targets=(target("cosmos=0.9"),)))
 
 
-def test_targets_that_differ_are_said_and_the_strictest_holds() -> None:
+def test_the_strictest_of_several_targets_applies() -> None:
     strict = ACCURACY.model_copy(update={"target": 0.92})
     found = of(SPRINTER, entry("strict", training([(1, 0.95)], strict)))
     assert found.target == 0.92

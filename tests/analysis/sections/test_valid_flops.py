@@ -118,7 +118,7 @@ def test_rates_of_concurrent_models_add_up(
     assert row.deviation is None
 
 
-def test_a_target_that_nobody_reached_has_no_time() -> None:
+def test_a_target_that_was_not_reached_has_no_time() -> None:
     (row,) = valid_flops_table([entry("a", training(0.3))], Options()).rows
     assert (row.reached, row.seconds_to_quality) == (0, None)
     (table,) = tables(valid_flops_table([entry("a", training(0.3))], Options()))
@@ -128,7 +128,7 @@ def test_a_target_that_nobody_reached_has_no_time() -> None:
     assert "inf" not in str(table)
 
 
-def test_the_highest_comes_first_and_what_is_missing_is_named() -> None:
+def test_rows_are_in_descending_order_and_missing_entries_are_named() -> None:
     entries = [
         entry("slow", training(0.124)), entry("dumb", training(None)),
         entry("fast", training(0.124, 9_000_000)), entry("mute", training(0.1, evaluations=())),
@@ -169,7 +169,7 @@ def test_declarations_of_none_or_twice_of_one_are_refused(
         valid_flops_table([entry("a", training(0.1))], Options(declarations=declared))
 
 
-def test_a_target_that_the_user_names_contradicts_no_declaration() -> None:
+def test_a_target_from_the_user_contradicts_no_declaration() -> None:
     named = Qualities(benchmark=None, values=(0.2,))
     options = Options(declarations=(declaration(),), targets=(named,))
     public = entry("a", training(0.1)).model_copy(update={"format": "mllog"})

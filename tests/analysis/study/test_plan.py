@@ -92,9 +92,7 @@ def test_a_configuration_beside_the_study_is_found_from_anywhere(tmp_path: Path)
         (FILE + "speed: 2\n", "speed: "),
     ],
 )
-def test_a_file_that_is_no_study_is_refused_in_a_line(
-    text: str, message: str, tmp_path: Path
-) -> None:
+def test_an_invalid_study_is_rejected_in_one_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
         study(tmp_path, text)
     assert len(str(raised.value).splitlines()) == 1
@@ -111,13 +109,13 @@ def test_a_variation_that_no_run_can_have_is_refused_before_any_starts(tmp_path:
         check(study(tmp_path, FILE.replace("batch_size: 96", f"batch_size: {preset}")))
 
 
-def test_the_documented_study_can_be_made(tmp_path: Path) -> None:
+def test_the_documented_study_is_valid(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "analysis.md").read_text("utf-8")
     (example,) = re.findall(r"```yaml\n(name: .*?)```", text, re.DOTALL)
     check(study(tmp_path, f"{example}launcher: local\n"))
 
 
-def test_a_launcher_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launcher_is_detected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def made(config: object, nodes: int, hours: float, launcher: str) -> SimpleNamespace:

@@ -73,7 +73,7 @@ def test_a_run_that_ended_early_is_no_measurement_and_the_next_attempt_is(tmp_pa
     assert len(read_result(STUDY, folder).systems[0].values) == 1
 
 
-def test_what_was_made_is_kept_and_what_failed_is_made_again(
+def test_finished_runs_are_kept_and_failed_ones_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runs are written at once, by who stands in for the command."""
@@ -108,7 +108,7 @@ def test_a_run_that_could_not_be_started_is_named(
     assert "not started, with exit status 2" in "\n".join(lines(result))
 
 
-def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(tmp_path / "runs/none-1", Plan(ended=False))
     commands: list[list[str]] = []
 
@@ -142,6 +142,6 @@ def test_an_improvement_is_a_ratio_of_means_with_its_error(
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [-1.0, 2.0]])
-def test_nothing_is_said_without_positive_measurements(values: list[float]) -> None:
+def test_an_improvement_needs_positive_measurements(values: list[float]) -> None:
     with pytest.raises(ValueError, match="positive measurements"):
         improvement(values, [1.0], higher_is_better=True)
