@@ -53,7 +53,7 @@ class Attempt(NamedTuple):
     """An attempt of a replica, by its trainer's journal."""
 
     replica: ReplicaHistory
-    life: Incarnation
+    incarnation: Incarnation
     path: Path
     journal: Journal
 
@@ -63,7 +63,7 @@ class Attempt(NamedTuple):
         return self.journal.records_of(records.ReplicaStarted)[0]
 
     def __str__(self) -> str:
-        return f"{self.replica.id}, attempt {self.life}"
+        return f"{self.replica.id}, attempt {self.incarnation}"
 
 
 @dataclass(slots=True)
@@ -236,9 +236,9 @@ class Evidence:
     def attempts_of(self, replica: ReplicaHistory) -> list[Attempt]:
         """Return the attempts of a replica whose trainers left a journal."""
         return [
-            Attempt(replica, life, path, self.journals[path])
-            for life in replica.starts
-            if (path := self.paths.replica_journal(replica.id, life)) in self.journals
+            Attempt(replica, incarnation, path, self.journals[path])
+            for incarnation in replica.starts
+            if (path := self.paths.replica_journal(replica.id, incarnation)) in self.journals
         ]
 
     def tolerance(self, replica: ReplicaHistory) -> float:
@@ -253,7 +253,7 @@ class Evidence:
     def stepped(self, replica: ReplicaHistory) -> float:
         """Return the total seconds by which a replica's clock and the primary's were set."""
         paths = self.paths
-        own = [paths.replica_journal(replica.id, life) for life in replica.starts]
+        own = [paths.replica_journal(replica.id, each) for each in replica.starts]
         return self.steps_of(paths.primary_journal) + sum(map(self.steps_of, own))
 
     def steps_of(self, path: Path) -> float:
@@ -409,15 +409,15 @@ class Evidence:
         """Return the time from which a journal's records do not count, UTC seconds."""
         if journal == self.paths.primary_journal:
             return math.inf
-        own, lives = Incarnation.parse(journal.parent.name), self._lives[journal.parent.parent]
-        return min((utc for life, utc in lives.items() if life > own), default=math.inf)
+        own, starts = Incarnation.parse(journal.parent.name), self._starts[journal.parent.parent]
+        return min((utc for other, utc in starts.items() if other > own), default=math.inf)
 
     @cached_property
-    def _lives(self) -> Mapping[Path, Mapping[Incarnation, float]]:
+    def _starts(self) -> Mapping[Path, Mapping[Incarnation, float]]:
         """Start of each attempt, UTC seconds, by the replica's folder."""
         found: defaultdict[Path, dict[Incarnation, float]] = defaultdict(dict)
         for path, journal in self.journals.items():
             if path != self.paths.primary_journal and journal.attempt_began_utc is not None:
-                life = Incarnation.parse(path.parent.name)
-                found[path.parent.parent][life] = journal.attempt_began_utc
+                incarnation = Incarnation.parse(path.parent.name)
+                found[path.parent.parent][incarnation] = journal.attempt_began_utc
         return found

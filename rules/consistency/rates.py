@@ -54,13 +54,13 @@ def rates(run: Evidence) -> Findings:
     """Samples take at least the time that the devices need, and their durations vary."""
     unmeasured: list[str] = []
     checked = 0
-    for where, life, executed in _computed(run):
-        bound = min(bounds(run, life), key=lambda bound: bound.rate)
+    for where, journal, executed in _computed(run):
+        bound = min(bounds(run, journal), key=lambda bound: bound.rate)
         checked += len(executed) if bound.rate < math.inf else 0
-        yield from (f"{where}: {wrong}" for wrong in incredible_peaks(life))
+        yield from (f"{where}: {wrong}" for wrong in incredible_peaks(journal))
         yield from _beyond(run, executed, bound)
         yield from (f"{where}: {wrong}" for wrong in even(executed))
-        if executed and not life.peaks:
+        if executed and not journal.peaks:
             unmeasured.append(where)
     yield Checked(checked)
     if unmeasured:
@@ -69,29 +69,29 @@ def rates(run: Evidence) -> Findings:
 
 def _computed(run: Evidence) -> Iterator[tuple[str, Journal, list[Executed]]]:
     """Yield the attempts with a real engine, with their executions until the end."""
-    for where, life, executed in run.executions():
-        if life.started is not None and life.started.engine != "simulated":
-            yield where, life, [span for span in executed if span.utc <= run.end]
+    for where, journal, executed in run.executions():
+        if journal.started is not None and journal.started.engine != "simulated":
+            yield where, journal, [span for span in executed if span.utc <= run.end]
 
 
-def bounds(run: Evidence, life: Journal) -> Iterator[Bound]:
+def bounds(run: Evidence, journal: Journal) -> Iterator[Bound]:
     """Yield the bounds on a replica's rate: by measured and by published peaks of its devices."""
     ranks = run.config.replica.ranks
-    measured = [max(peak.rates.values(), default=math.inf) for peak in life.peaks.values()]
+    measured = [max(peak.rates.values(), default=math.inf) for peak in journal.peaks.values()]
     if len(measured) < ranks:
         measured = [math.inf]
     rate = MARGIN * math.fsum(measured)
     yield Bound(rate, f"{MARGIN:g} times the peak that it measured")
-    rate = BOOST * WINOGRAD * _published(run, life, ranks)
+    rate = BOOST * WINOGRAD * _published(run, journal, ranks)
     yield Bound(rate, f"{BOOST:g} x {WINOGRAD:g} times the peak that is published of its devices")
 
 
-def _published(run: Evidence, life: Journal, ranks: int) -> float:
+def _published(run: Evidence, journal: Journal, ranks: int) -> float:
     """Return the sum of the published peaks of a replica's devices; infinite if one is unknown."""
-    known = [published_of(life, rank, peak) for rank, peak in life.peaks.items()]
+    known = [published_of(journal, rank, peak) for rank, peak in journal.peaks.items()]
     if len(known) >= ranks:
         return math.fsum(math.inf if each is None else each for each in known)
-    started, precision = life.started, run.config.training.precision
+    started, precision = journal.started, run.config.training.precision
     if started is None:
         return math.inf
     machine = started.machine
@@ -99,31 +99,33 @@ def _published(run: Evidence, life: Journal, ranks: int) -> float:
         used = (precision, "tf32") if precision == "fp32" else (precision,)
         peaks = [published_peak(machine.accelerators[0], each) or math.inf for each in used]
         return ranks * max(peaks)
-    processors = _processors(life, 0)
+    processors = _processors(journal, 0)
     if processors is None:
         return math.inf
     return ranks * (cpu_peak(len(machine.cores), processors, precision) or math.inf)
 
 
-def published_of(life: Journal, rank: int, peak: DevicePeak) -> float | None:
+def published_of(journal: Journal, rank: int, peak: DevicePeak) -> float | None:
     """Return the published peak of the device that a rank measured, or None if it is unknown."""
     if peak.threads is None:
         return published_peak(peak.model, peak.precision)
-    processors = _processors(life, rank)
+    processors = _processors(journal, rank)
     return None if processors is None else cpu_peak(peak.threads, processors, peak.precision)
 
 
-def _processors(life: Journal, rank: int) -> Processors | None:
+def _processors(journal: Journal, rank: int) -> Processors | None:
     """Return the processors of a rank's host, as described by the first rank on it."""
-    own = life.described.get(rank)
-    hosts = [each for each in life.described.values() if own is not None and each.host == own.host]
+    own = journal.described.get(rank)
+    hosts = [
+        each for each in journal.described.values() if own is not None and each.host == own.host
+    ]
     return next((each.node.processors for each in hosts if each.node is not None), None)
 
 
-def incredible_peaks(life: Journal) -> Iterator[str]:
+def incredible_peaks(journal: Journal) -> Iterator[str]:
     """Yield measured peaks that exceed the bound by the device's published peak."""
-    for rank, peak in life.peaks.items():
-        published = published_of(life, rank, peak)
+    for rank, peak in journal.peaks.items():
+        published = published_of(journal, rank, peak)
         for kernel, rate in peak.rates.items():
             factor = BOOST * (WINOGRAD if kernel == "convolution" else 1.0)
             if published is not None and rate > factor * published:

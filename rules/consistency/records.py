@@ -85,9 +85,9 @@ def _wrong(run: Evidence, path: Path, journal: Journal) -> Iterator[str]:
             yield f"record {seq}: {name_of(kind)} is not {own.writer}'s to write"
     if journal.first is not None:
         yield from _first(path, own, journal.first.event)
-    lives = len(journal.records_of(records.ReplicaStarted))
-    if lives > 1:
-        yield f"{lives} attempts of a replica in the journal of one"
+    attempts = len(journal.records_of(records.ReplicaStarted))
+    if attempts > 1:
+        yield f"{attempts} attempts of a replica in the journal of one"
     yield from journal.late_records
 
 

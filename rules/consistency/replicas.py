@@ -44,7 +44,7 @@ def launches(run: Evidence) -> Findings:
     yield from _unlaunched(run, requested)
     checked, states = _by_replica(run, records.NodeChecked), _by_replica(run, records.JobState)
     for replica in run.history.replicas.values():
-        yield from _lives(run, replica)
+        yield from _attempts(run, replica)
         yield from _observed(run, replica, checked[replica.id], states[replica.id])
 
 
@@ -78,15 +78,15 @@ def _was_requested(
     slack = run.tolerance(replica)
     if number >= requested[0].replicas and replica.job is None and not _unseen(run):
         yield f"{replica.id} was never launched"
-    for life, utc in sorted(replica.starts.items()):
+    for attempt, utc in sorted(replica.starts.items()):
         wanted = max(e.replicas for e in requested if e.utc <= utc + slack)
         before = max(
             _replicas_at(requested, utc - LATE_SECONDS), _replicas_at(requested, utc + slack)
         )
         if number >= wanted:
-            yield f"{replica.id}, attempt {life}: it began before it was requested"
+            yield f"{replica.id}, attempt {attempt}: it began before it was requested"
         elif number >= before and not _unseen(run):
-            yield f"{replica.id}, attempt {life}: it began after fewer nodes were requested"
+            yield f"{replica.id}, attempt {attempt}: it began after fewer nodes were requested"
 
 
 def _unlaunched(run: Evidence, requested: list[_Requested]) -> Iterator[str]:
@@ -106,17 +106,17 @@ def _unlaunched(run: Evidence, requested: list[_Requested]) -> Iterator[str]:
             yield f"{some}: never launched, of {len(wanted)} replicas {len(missing)} were not"
 
 
-def _lives(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
+def _attempts(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
     """The first attempt starts after a launch, and later ones of that launch after a failure."""
     begun = [utc for utc, _ in run.history.run_starts]
     first = begun[0] if begun else run.end
-    for life, utc in sorted(replica.starts.items()):
-        who = f"{replica.id}, attempt {life}"
+    for attempt, utc in sorted(replica.starts.items()):
+        who = f"{replica.id}, attempt {attempt}"
         if utc < first - run.tolerance(replica):
             yield f"{who}: it began {first - utc:.3f} s before the run"
-        elif life.launch and (len(begun) < 2 or utc < begun[1] - run.tolerance(replica)):
+        elif attempt.launch and (len(begun) < 2 or utc < begun[1] - run.tolerance(replica)):
             yield f"{who}: no second primary launched it"
-    launches = {life.launch for life in replica.starts}
+    launches = {attempt.launch for attempt in replica.starts}
     if len(launches) > len(begun):
         yield f"{replica.id} had attempts of {len(launches)} launches, there were {len(begun)}"
     yield from _again(run, replica)
@@ -130,10 +130,10 @@ def _again(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
     """
     if run.manifest.launcher not in EXACT:
         return
-    again = [life for life, utc in replica.starts.items() if life.restart and utc <= run.end]
+    again = [each for each, utc in replica.starts.items() if each.restart and utc <= run.end]
     if not again or _unseen(run):
         return
-    first = min(replica.starts[life] for life in again)
+    first = min(replica.starts[each] for each in again)
     launches = run.primary.records_of(records.ReplicaLaunched)
     relaunched = [utc for utc, event in launches if event.replica == replica.id][1:]
     deaths = [*(utc for utc, _ in replica.requeued), *relaunched]

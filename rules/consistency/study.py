@@ -50,10 +50,10 @@ class StudyTrial:
 
 def studies(run: Evidence) -> Findings:
     """The study of each attempt has the trials of its journal, and no other values."""
-    lives = _lives(run)
-    yield Checked(sum(map(len, lives.values())))
-    for (replica, life), trials in lives.items():
-        path = run.paths.study(replica, life)
+    attempts = _attempts(run)
+    yield Checked(sum(map(len, attempts.values())))
+    for (replica, attempt), trials in attempts.items():
+        path = run.paths.study(replica, attempt)
         where = str(path.relative_to(run.paths.root))
         try:
             found = _read(bytes_inside(run.paths.root, path))
@@ -68,7 +68,7 @@ def studies(run: Evidence) -> Findings:
                 yield f"{where}: {wrong}"
 
 
-def _lives(run: Evidence) -> dict[tuple[str, Incarnation], list[Trial]]:
+def _attempts(run: Evidence) -> dict[tuple[str, Incarnation], list[Trial]]:
     """Return the trials of each attempt that has a study; none in runs of earlier versions."""
     found: dict[tuple[str, Incarnation], list[Trial]] = {}
     if run.manifest.rules == 1 or run.manifest.simulated:

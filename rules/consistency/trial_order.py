@@ -120,8 +120,8 @@ def states(run: Evidence) -> Findings:
     last_ended: dict[tuple[str, Incarnation], float] = {}
     for trial in run.trials:
         if trial.ended is not None:
-            life = trial.replica, trial.incarnation
-            last_ended[life] = max(trial.started_utc, last_ended.get(life, trial.started_utc))
+            attempt = trial.replica, trial.incarnation
+            last_ended[attempt] = max(trial.started_utc, last_ended.get(attempt, trial.started_utc))
     for trial in run.trials:
         yield from _patience(run, trial)
         if trial.ended is None:

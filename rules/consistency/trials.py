@@ -28,33 +28,33 @@ SHRUNK = "batch size {planned} does not fit in memory; {used} is used"
 def names(run: Evidence) -> Findings:
     """Trials and proposals are numbered, and their seeds follow from the run's seed and names."""
     yield Checked(len(run.trials))
-    lives: defaultdict[str, dict[int, Trial]] = defaultdict(dict)
+    attempts: defaultdict[str, dict[int, Trial]] = defaultdict(dict)
     for trial in run.begun:
-        life = Identity(trial.replica, trial.incarnation).name
+        attempt = Identity(trial.replica, trial.incarnation).name
         before, _, number = trial.id.rpartition("-t")
-        if before != life or not number.isdecimal():
-            yield f"{trial.id} is not a name of a trial of {life}"
+        if before != attempt or not number.isdecimal():
+            yield f"{trial.id} is not a name of a trial of {attempt}"
             continue
-        lives[life][int(number)] = trial
-        wanted = _seed(run, trial, life, int(number))
+        attempts[attempt][int(number)] = trial
+        wanted = _seed(run, trial, attempt, int(number))
         if trial.started.seed != wanted:
             yield f"{trial.id} has the seed {trial.started.seed}, from the run's follows {wanted}"
-    for life, trials in lives.items():
-        yield from _missing(life, trials)
+    for attempt, trials in attempts.items():
+        yield from _missing(attempt, trials)
         yield from _rounds(run, [trials[number] for number in sorted(trials)])
     for proposal in run.history.proposals.values():
         yield from _proposal(run, proposal)
 
 
-def _seed(run: Evidence, trial: Trial, life: str, number: int) -> int:
+def _seed(run: Evidence, trial: Trial, attempt: str, number: int) -> int:
     """Return the expected seed of a trial: its own, or the seed of the trial that it continues."""
     before = run.history.trials.get(trial.started.resumes or halved_trial(trial) or "")
     if before is not None:
         return before.started.seed
-    return seed_of(run.config.seed, life, "trial", number)
+    return seed_of(run.config.seed, attempt, "trial", number)
 
 
-def _missing(life: str, trials: dict[int, Trial]) -> Iterator[str]:
+def _missing(attempt: str, trials: dict[int, Trial]) -> Iterator[str]:
     """Each number has a trial.
 
     The exception is a trial that was planned while another one did not fit in memory: the latter
@@ -64,7 +64,7 @@ def _missing(life: str, trials: dict[int, Trial]) -> Iterator[str]:
     late = {n - 1 for n, trial in trials.items() if halved_trial(trial) and n == last}
     missing = sorted(set(range(1, last)) - trials.keys() - late)
     if missing:
-        yield f"{life} has no trial {', '.join(map(str, missing[:5]))} of {last}"
+        yield f"{attempt} has no trial {', '.join(map(str, missing[:5]))} of {last}"
 
 
 def _rounds(run: Evidence, trials: Sequence[Trial]) -> Iterator[str]:
@@ -90,14 +90,14 @@ def _rounds(run: Evidence, trials: Sequence[Trial]) -> Iterator[str]:
 def _proposal(run: Evidence, proposal: Proposal) -> Iterator[str]:
     """A proposal is named by its search worker and a number."""
     worker, _, number = proposal.id.rpartition("-")
-    life, _, which = worker.rpartition("-w")
+    attempt, _, which = worker.rpartition("-w")
     if not (number.isdecimal() and which.isdecimal()):
         yield f"{proposal.id} is not a name of a proposal"
         return
-    lives = run.history.replicas[proposal.replica].starts
-    if life not in {Identity(proposal.replica, each).name for each in lives}:
+    attempts = run.history.replicas[proposal.replica].starts
+    if attempt not in {Identity(proposal.replica, each).name for each in attempts}:
         yield f"{proposal.id} is not a name of a proposal of {proposal.replica}"
-    wanted = seed_of(run.config.seed, life, "search", int(which), int(number))
+    wanted = seed_of(run.config.seed, attempt, "search", int(which), int(number))
     if proposal.proposed.seed != wanted:
         seed = proposal.proposed.seed
         yield f"{proposal.id} has the seed {seed}, from the run's follows {wanted}"
