@@ -1,13 +1,13 @@
-"""A real SLURM cluster on one machine, wholly inside one folder: for tests, and to try things.
+"""A real SLURM cluster on one machine, inside one folder, for tests and experiments.
 
     deploy/local-cluster start --nodes 3 --dir /tmp/c
     eval "$(deploy/local-cluster env --dir /tmp/c)"
     sinfo
     deploy/local-cluster stop --dir /tmp/c
 
-Needs SLURM's programs with multiple-slurmd support, as Debian's are, and munge; no root, no
-systemd, no configuration of the machine. Standard library only. With --separate-hosts, which
-needs root, every node has a network, a host name and mounts of its own, as real ones have.
+It requires munge and SLURM's programs with multiple-slurmd support, as in Debian, but neither root
+nor systemd nor any configuration of the machine. Standard library only. With --separate-hosts,
+which requires root, every node has its own network, host name and mounts, like a real one.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scanc
 PACKAGES = "slurm-wlm slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge"
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 MARK = "AIPERF_LOCAL_CLUSTER"
-"""A variable in the environment of the cluster's daemons, and so of those that hold its jobs'
-steps."""
+"""Environment variable of the cluster's daemons, which the daemons of its steps inherit."""
 START_SECONDS = 30.0
 SOCKET_LIMIT = 107
 SEPARATE = "separate-hosts"
-"""A file that says by which addresses the nodes are hosts of their own."""
+"""File with the prefix of the nodes' addresses if each node is a separate host."""
 MOST_HOSTS = 200
 
 _DAEMONS: list[subprocess.Popen[bytes]] = []
-"""The daemons that were started: Python complains about a process that is dropped while it runs."""
+"""Started daemons: Python warns about a process object that is deleted while the process runs."""
 
 CONFIGURATION = """\
 ClusterName=local
@@ -99,7 +98,7 @@ class ClusterError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one command and return its exit status."""
+    """Execute one command and return its exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # Whatever the locale, a folder's name is printed.
             stream.reconfigure(errors="backslashreplace")
@@ -107,19 +106,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, help_text in (
         ("start", "start a cluster"),
-        ("stop", "stop it, and everything that runs on it"),
-        ("env", "print what a shell needs to use it"),
+        ("stop", "stop the cluster and everything that runs on it"),
+        ("env", "print the environment variables that clients need"),
     ):
         command = commands.add_parser(name, help=help_text)
         command.add_argument("--dir", type=Path, required=True, help="the cluster's folder")
         if name == "start":
             command.add_argument("--nodes", type=int, default=3)
-            command.add_argument("--cpus", type=int, default=8, help="CPUs a node claims to have")
-            command.add_argument("--gpus", type=int, default=0, help="GPUs a node claims to have")
+            command.add_argument("--cpus", type=int, default=8, help="nominal CPUs per node")
+            command.add_argument("--gpus", type=int, default=0, help="nominal GPUs per node")
             command.add_argument(
                 "--separate-hosts",
                 action="store_true",
-                help="give each node a network and a host name of its own; needs root and ip",
+                help="give each node its own network and host name; requires root and ip",
             )
     options = parser.parse_args(arguments)
     folder = options.dir.resolve()
@@ -138,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def missing_programs() -> list[str]:
-    """Return the programs that a cluster needs and that are not there."""
+    """Return the required programs that are not installed."""
     return [name for name in PROGRAMS if _where(name) is None]
 
 
@@ -153,15 +152,15 @@ def start(
     """Start a cluster and wait until all of its nodes are idle.
 
     Args:
-        folder: where everything is kept.
-        nodes: how many.
-        cpus: that a node claims to have.
-        gpus: that a node claims to have.
-        separate: whether each node is a host of its own.
+        folder: folder of all files.
+        nodes: number of nodes.
+        cpus: nominal number of CPUs per node.
+        gpus: nominal number of GPUs per node.
+        separate: whether each node is a separate host.
 
     Raises:
-        ClusterError: programs are missing, the folder is in use, or a daemon does not come up;
-            then nothing is left running.
+        ClusterError: programs are missing, the folder is in use, or a daemon does not start; no
+            process is left running.
     """
     if missing := missing_programs():
         raise ClusterError(f"no {', '.join(missing)}; on Debian: apt-get install {PACKAGES}")
@@ -185,10 +184,10 @@ def start(
 
 
 def stop(folder: Path) -> None:
-    """Stop the cluster's daemons and everything that they have started."""
+    """Stop the cluster's daemons and all processes that they have started."""
     daemons = _daemons(folder)
-    # Steps outlive their slurmd, and tasks their step, so that the order matters: first the
-    # daemons, which would start more, then what hangs below them.
+    # Steps outlive their slurmd, and tasks their step: the daemons end first, because they would
+    # start more processes, then their descendants.
     members = [*daemons, *_descendants(daemons)]
     for pid in members:
         _signal(pid, signal.SIGTERM)
@@ -206,7 +205,7 @@ def stop(folder: Path) -> None:
 
 
 def start_slurmd(folder: Path, node: str) -> int:
-    """Start one node's daemon; return its process number."""
+    """Start one node's daemon; return its PID."""
     command = ["slurmd", "-D", "-N", node, "-f", str(folder / "slurm.conf")]
     if (folder / SEPARATE).exists():
         program = _where("slurmd") or "slurmd"
@@ -217,17 +216,17 @@ def start_slurmd(folder: Path, node: str) -> int:
 
 
 def cut_link(folder: Path, node: str) -> None:
-    """Take a separate host off the network; everything on it runs on."""
+    """Disconnect a separate host from the network; its processes continue."""
     _ip("link", "set", _link(folder, node), "down")
 
 
 def heal_link(folder: Path, node: str) -> None:
-    """Put a separate host back on the network."""
+    """Reconnect a separate host to the network."""
     _ip("link", "set", _link(folder, node), "up")
 
 
 def _make_hosts(folder: Path, nodes: int) -> str:
-    """Make a bridge, and a network namespace a node; return what their addresses begin with."""
+    """Create a bridge and a network namespace per node; return the prefix of their addresses."""
     if nodes > MOST_HOSTS:
         raise ClusterError(f"--nodes {nodes}: there are addresses for {MOST_HOSTS} separate hosts")
     taken = _ip("-brief", "address")
@@ -253,7 +252,7 @@ def _make_hosts(folder: Path, nodes: int) -> str:
 def _remove_hosts(folder: Path) -> None:
     if not (folder / SEPARATE).exists():
         return
-    with contextlib.suppress(ClusterError):  # Nothing was made yet.
+    with contextlib.suppress(ClusterError):  # Nothing was created yet.
         for line in _ip("netns", "list").splitlines():
             if line.startswith(f"{_tag(folder)}-"):
                 _ip("netns", "delete", line.split()[0])  # Its end of the link goes with it.
@@ -262,7 +261,7 @@ def _remove_hosts(folder: Path) -> None:
 
 
 def _tag(folder: Path) -> str:
-    """Return the name of the cluster's bridge, with which the names of its hosts begin."""
+    """Return the name of the cluster's bridge, the prefix of its hosts' names."""
     return "ac" + hashlib.sha256(str(folder).encode()).hexdigest()[:6]
 
 
@@ -275,7 +274,7 @@ def _link(folder: Path, node: str) -> str:
 
 
 def _ip(*arguments: str) -> str:
-    """Run ip and return what it prints. Raises ClusterError in its words."""
+    """Run ip and return its output. Raises ClusterError with its message."""
     program = _where("ip") or "ip"
     done = subprocess.run(
         [program, *arguments],
@@ -290,13 +289,13 @@ def _ip(*arguments: str) -> str:
 
 
 def start_slurmctld(folder: Path, *, clean: bool = False) -> int:
-    """Start the controller, from its saved state unless ``clean``; return its process number."""
+    """Start the controller, from its saved state unless ``clean``; return its PID."""
     command = ["slurmctld", "-D", "-f", str(folder / "slurm.conf"), *(["-c"] if clean else [])]
     return _spawn(folder, "slurmctld", command)
 
 
 def pid_of(folder: Path, daemon: str) -> int:
-    """Return the process number of ``slurmctld``, ``munged`` or a node's slurmd."""
+    """Return the PID of ``slurmctld``, ``munged`` or a node's slurmd."""
     return int((folder / "pids" / daemon).read_text("utf-8"))
 
 
@@ -304,7 +303,7 @@ def _make_folders(folder: Path) -> None:
     for name in ("state", "spool", "run", "log", "pids", "tmp"):
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir(parents=True)
-    folder.chmod(0o755)  # munged accepts no folder that others may write to.
+    folder.chmod(0o755)  # munged rejects a folder that others may write to.
 
 
 def _configure(folder: Path, nodes: int, cpus: int, gpus: int, network: str | None) -> None:
@@ -327,7 +326,7 @@ def _configure(folder: Path, nodes: int, cpus: int, gpus: int, network: str | No
         gres_types="GresTypes=gpu",
         gres=f"Gres=gpu:h100:{gpus}" if gpus else "",
         nodes="\n".join(lines),
-        # Many daemons on few cores answer late.
+        # Many daemons on few cores respond late.
         slurmd_timeout=5 if nodes <= 32 else 60,
     )
     (folder / "slurm.conf").write_text(text, "utf-8")
@@ -342,7 +341,7 @@ def _configure(folder: Path, nodes: int, cpus: int, gpus: int, network: str | No
 
 
 def _devices(count: int) -> list[Path]:
-    """Return device files that stand for accelerators: SLURM only looks that they are there."""
+    """Return device files in place of accelerators: SLURM only checks that they exist."""
     found = sorted(path for path in Path("/dev").glob("tty[0-9]*") if path.is_char_device())
     if len(found) < count:
         raise ClusterError(f"--gpus {count}: this machine has device files for {len(found)} only")
@@ -358,7 +357,7 @@ def _start_daemons(folder: Path, nodes: int) -> None:
     end = time.monotonic() + START_SECONDS
     while not munge.exists():
         if time.monotonic() > end:
-            raise ClusterError(f"munged does not come up; see {folder}/log/munged.out")
+            raise ClusterError(f"munged does not start; see {folder}/log/munged.out")
         time.sleep(0.01)
     start_slurmctld(folder, clean=True)
     for number in range(1, nodes + 1):
@@ -405,7 +404,7 @@ def _wait(folder: Path, nodes: int) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on now."""
+    """Return ports that are currently unused."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -418,11 +417,11 @@ def _where(program: str) -> str | None:
 
 
 def _daemons(folder: Path) -> list[int]:
-    """Return the processes that carry the cluster's mark: its daemons and their steps."""
+    """Return the processes with the cluster's variable: its daemons and their steps."""
     wanted = f"{MARK}={folder}".encode()
     found = []
     for pid in _processes():
-        with contextlib.suppress(OSError):  # It ended, or is somebody else's.
+        with contextlib.suppress(OSError):  # It has ended, or belongs to another user.
             if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 found.append(pid)
     return found
@@ -451,9 +450,9 @@ def _processes() -> Iterator[int]:
 
 
 def _alive(pid: int) -> bool:
-    """Return whether the process runs; one that waits to be collected does not."""
+    """Return whether the process runs and is no zombie."""
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # Where it is our own child.
+        os.waitpid(pid, os.WNOHANG)  # If it is a child of this process.
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
     except OSError:
