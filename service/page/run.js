@@ -15,6 +15,7 @@ import { trials, trialsQuery } from "./trials.js";
 const EVENTS = 100;
 const LOADING = "The run's records are being read.";
 const RETRY_MILLISECONDS = 500;
+const REST = 200; // A part is drawn again after this multiple of the time that drawing it takes.
 const INTERVAL_MILLISECONDS = 5000; // A run that has ended sends no events, but may get its report.
 /**
  * The parts: the request, its minimum interval in seconds, and the text without content, which
@@ -43,13 +44,15 @@ export function runView(main, frame, name) {
   const hosts = main.querySelector("#host");
   const coloring = main.querySelector("#coloring");
   const context = { run: name, status: null, trial: null };
-  const parts = PARTS.map((each) => ({ ...each, requested: -Infinity, busy: false, answer: null, offset: 0, filters: {}, order: { sort: "started", descending: true } }));
+  const parts = PARTS.map((each) => ({ ...each, requested: -Infinity, cost: 0, busy: false, answer: null, offset: 0, filters: {}, order: { sort: "started", descending: true } }));
   const named = (which) => parts.find((each) => each.part === which);
   let allowed = [];
   let quantities = [];
   let latest = [];
   let last = null;
   let nodes = [];
+  let machinesDue = -Infinity;
+  let listed = []; // The hosts that the reader can select.
   let over = null;
   let silence = null;
   let timer = null;
@@ -62,7 +65,6 @@ export function runView(main, frame, name) {
       show(part("alerts"), alerts(data));
       show(part("headline"), headline(data, quantities));
       show(part("changes"), runChanges(name, data.state, allowed));
-      drawMachines();
       refreshAll();
     } else if (event === "happened") {
       keep([data]);
@@ -88,12 +90,17 @@ export function runView(main, frame, name) {
 
   function drawMachines() {
     if (context.status === null) return;
+    const began = performance.now();
     nodes = nodesOf(context.status);
-    show(hosts, nodes.map(({ host }) => h("option", { "data-key": host }, host)));
+    if (nodes.some(({ host }, place) => host !== listed[place]) || nodes.length !== listed.length) {
+      listed = nodes.map(({ host }) => host);
+      show(hosts, listed.map((host) => h("option", { "data-key": host }, host)));
+    }
     fill("machines", machines(context.status, nodes, coloring.value));
     main.querySelector("#map").hidden = nodes.length < 2;
     if (nodes.length > 1) paintMap(map, nodes, coloring.value, hosts.value);
     selectNode();
+    machinesDue = performance.now() + REST * (performance.now() - began);
   }
 
   function selectNode() {
@@ -113,6 +120,7 @@ export function runView(main, frame, name) {
 
   function refreshAll() {
     parts.forEach(refresh);
+    if (performance.now() >= machinesDue) drawMachines();
   }
 
   /** Request a part again at once, because its request has changed. */
@@ -127,7 +135,7 @@ export function runView(main, frame, name) {
 
   async function refresh(each) {
     const asked = request(each);
-    if (asked === null || over === null || context.status === null || each.busy || performance.now() - each.requested < each.seconds * 1000) return;
+    if (asked === null || over === null || context.status === null || each.busy || performance.now() - each.requested < Math.max(each.seconds * 1000, REST * each.cost)) return;
     const { signal } = over;
     each.busy = true;
     each.requested = performance.now();
@@ -151,7 +159,9 @@ export function runView(main, frame, name) {
   function draw(each) {
     if (each.answer === null || each.path === null) return;
     const width = Math.max(260, Math.floor(part(each.part).clientWidth));
+    const began = performance.now();
     fill(each.part, each.draw(JSON.parse(each.answer), context, width, each));
+    each.cost = performance.now() - began;
     if (each.part === "tree") reveal();
   }
 

@@ -1,0 +1,63 @@
+// Replays a run to its live page: answers are those that the service gave first, extended to a number
+// of nodes and trials; `update` sends a status and an event when so much time has passed.
+const clock = performance.now.bind(performance);
+const request = window.fetch;
+const known = new Map();
+let passed = 0;
+let answers = 0;
+let stream = null;
+let sent = 0;
+
+performance.now = () => clock() + passed;
+window.fetch = async (path, options) => {
+  if (path.includes("/events/stream")) return new Response(new ReadableStream({ start(controller) { stream = controller; } }));
+  if (!known.has(path)) known.set(path, JSON.parse(await (await request(path, options)).text()));
+  answers += 1;
+  return new Response(JSON.stringify(extended(known.get(path), Number(/limit=(\d+)/.exec(path)?.[1] ?? 0))));
+};
+
+function many(items, count, change) {
+  return items.length ? Array.from({ length: count }, (_, place) => change(structuredClone(items[place % items.length]), place)) : [];
+}
+
+function extended(answer, limit) {
+  for (const key of ["trials", "nodes"]) {
+    if (!TRIALS || !Array.isArray(answer[key])) continue;
+    answer[key] = many(answer[key], Math.min(limit, TRIALS), (item, place) => {
+      const trial = item.trial ?? item;
+      Object.assign(trial, { id: `t${place}`, seconds: trial.seconds + 1 });
+      return item;
+    });
+    answer.total = TRIALS;
+  }
+  return answer;
+}
+
+window.prepare = async (path, count) => {
+  const status = JSON.parse(await (await request(path)).text());
+  if (NODES) {
+    status.replicas = many(status.replicas, NODES, (replica, place) => Object.assign(replica, { id: `r${place}`, host: `n${place}`, state: "train" }));
+    status.telemetry.nodes = many(status.telemetry.nodes, NODES, (node, place) => Object.assign(node, { host: `n${place}` }));
+  }
+  const encoder = new TextEncoder();
+  window.messages = Array.from({ length: count }, (_, number) => {
+    status.elapsed_seconds += 1;
+    status.score.operations += 1e9;
+    status.replicas.forEach((replica, place) => { replica.cpu_percent = (place + number) % 100; });
+    (status.telemetry?.nodes ?? []).forEach((node, place) => { node.cpu_percent = (place + number) % 100; });
+    const event = { number: 1e6 + number, utc: null, elapsed_seconds: number, kind: "trial", component: "r0", text: `event ${number}` };
+    return encoder.encode(`event: status\ndata: ${JSON.stringify(status)}\n\nid: ${event.number}\nevent: happened\ndata: ${JSON.stringify(event)}\n\n`);
+  });
+};
+
+window.update = (milliseconds = 0) => {
+  passed += milliseconds;
+  stream.enqueue(window.messages[sent++ % window.messages.length]);
+};
+
+window.updates = async (count, milliseconds) => {
+  for (let number = 0; number < count; number += 1) {
+    window.update(milliseconds);
+    for (let turn = 0; turn < 3; turn += 1) await new Promise((done) => { setTimeout(done); });
+  }
+};
