@@ -6,30 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.source_tree import ROOT, copy_tree, unpack_wheel
+from tests.support.source_tree import ROOT, Git, committed, copy_tree, git_in, unpack_wheel
 
 from aiperf_hpc.integrity import commit
 from aiperf_hpc.integrity.commit import HERE, STAMP, commit_of
-
-Git = Callable[..., str]
-
-
-def git_in(folder: Path) -> Git:
-    def git(*arguments: object) -> str:
-        identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
-        done = subprocess.run(
-            ["git", "-C", str(folder), *identity, *map(str, arguments)],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return done.stdout.strip()
-
-    return git
 
 
 def made(top: Path, name: str = commit.PROJECT) -> tuple[Git, str]:
@@ -37,11 +20,7 @@ def made(top: Path, name: str = commit.PROJECT) -> tuple[Git, str]:
     (top / HERE).parent.mkdir(parents=True)
     shutil.copy(ROOT / HERE, top / HERE)
     (top / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n')
-    git = git_in(top)
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "first")
-    return git, git("rev-parse", "HEAD")
+    return git_in(top), committed(top)
 
 
 def change(file: Path) -> None:
@@ -149,14 +128,6 @@ def test_a_submodule_a_worktree_and_a_shallow_clone(tmp_path: Path) -> None:
 def tree(tmp_path: Path) -> Path:
     """A copy of this tree, without what it is not made of."""
     return copy_tree(tmp_path / "tree")
-
-
-def committed(top: Path) -> str:
-    git = git_in(top)
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "first")
-    return git("rev-parse", "HEAD")
 
 
 def built(source: Path, folder: Path) -> str | None:

@@ -203,7 +203,9 @@ def test_text_that_is_no_graph_is_refused(text: str, message: str) -> None:
         Graph.from_json(text)
 
 
-@pytest.mark.parametrize("make", [*SMALL, *THIN, volumes, flat_images, cosmoflow, deepcam])
+@pytest.mark.parametrize(
+    "make", [*SMALL, *THIN, volumes, flat_images, cosmoflow, deepcam, detector]
+)
 def test_json_gives_the_same_graph_back(make: Callable[[], Graph]) -> None:
     graph = make()
     chain = random_chain(graph, 4, np.random.default_rng(0)) if make in (*SMALL, *THIN) else []

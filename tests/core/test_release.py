@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.source_tree import ROOT, copy_tree, unpack_wheel
+from tests.support.source_tree import ROOT, committed, copy_tree, git_in, unpack_wheel
 
 from aiperf_hpc import __version__
 from aiperf_hpc.integrity.commit import STAMP
@@ -157,9 +157,7 @@ def test_a_checkout_and_a_wheel_are_the_release_until_a_file_differs(tmp_path: P
 def test_only_a_checkout_without_changes_is_released(tmp_path: Path) -> None:
     tree = copy_tree(tmp_path / "tree")
     shutil.rmtree(tree / LINKED / "releases", ignore_errors=True)
-    own = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    for command in (("init", "-q"), ("add", "-A"), (*own, "commit", "-qm", "all")):
-        subprocess.run(["git", "-C", str(tree), *command], check=True)
+    committed(tree)
     for name in ("primary/draft.py", "README.md"):
         with (tree / name).open("a") as file:
             file.write("# more\n")
@@ -167,5 +165,5 @@ def test_only_a_checkout_without_changes_is_released(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "README.md is not committed (2 in all); release a clean checkout\n"
     (tree / "primary" / "draft.py").unlink()
-    subprocess.run(["git", "-C", str(tree), "checkout", "-q", "."], check=True)
+    git_in(tree)("checkout", "-q", ".")
     assert release(tree / "src").returncode == 0

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import pytest
-from tests.support.networks import residual, two_stems, volumes
+from tests.support.networks import residual, sequential, two_stems, volumes
 
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import (
@@ -132,13 +132,7 @@ def test_a_convolution_has_a_gradient_by_its_input_where_something_below_is_trai
 
 
 def test_a_dense_layer_on_the_samples_has_no_gradient_by_them() -> None:
-    graph = Graph(
-        (
-            Node("samples", Input((6,))),
-            Node("first", Dense(5), ("samples",)),
-            Node("second", Dense(2), ("first",)),
-        )
-    )
+    graph = sequential(samples=Input((6,)), first=Dense(5), second=Dense(2))
     assert backward(graph, "first") == 2 * 6 * 5 + 2 * (6 + 1) * 5
     assert backward(graph, "second") == 2 * (2 * 5 * 2) + 2 * (5 + 1) * 2
 
@@ -191,12 +185,8 @@ def test_layers_without_parameters_cost_what_the_convention_says(
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_convolution_of_volumes_is_counted_at_its_output(bias: bool) -> None:
     """A bias is in the update, as a dense layer's is."""
-    nodes = (
-        VOLUME,
-        Node("first", Conv3D(4, 3, 2, bias=bias), ("volume",)),
-        Node("second", Conv3D(2, 2), ("first",)),
-    )
-    graph = Graph(nodes)
+    volume, first = Input((6, 5, 7, 3)), Conv3D(4, 3, 2, bias=bias)
+    graph = sequential(volume=volume, first=first, second=Conv3D(2, 2))
     layers = count(graph).layers
     forward, update = 2 * 27 * 3 * 4 * (3 * 3 * 4), 2 * (27 * 3 + int(bias)) * 4
     assert layers["first"].operations.forward == forward

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.networks import sequential
 from tests.support.run_writer import (
     START,
     RunWriter,
@@ -17,8 +18,8 @@ from tests.support.run_writer import (
     trial_started,
 )
 
-from aiperf_hpc.errors import GraphError, RunDirectoryError
-from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, Softmax
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Softmax
 from aiperf_hpc.ops_counter.score import (
     Counts,
     ScorePoint,
@@ -32,14 +33,9 @@ from aiperf_hpc.run.records import PrimaryHeartbeat
 
 
 def graph(side: int) -> Graph:
-    return Graph(
-        (
-            Node("image", Input((side, side, 1))),
-            Node("conv", Conv2D(2, 3), ("image",)),
-            Node("pool", GlobalAveragePool2D(), ("conv",)),
-            Node("logits", Dense(3), ("pool",)),
-            Node("probabilities", Softmax(), ("logits",)),
-        )
+    image, pool = Input((side, side, 1)), GlobalAveragePool2D()
+    return sequential(
+        image=image, conv=Conv2D(2, 3), pool=pool, logits=Dense(3), probabilities=Softmax()
     )
 
 
@@ -151,16 +147,6 @@ def test_an_error_of_zero_counts_as_one_sample_of_the_validation_set(
     assert (point.error, point.regulated_error) == (error, regulated_error)
     assert point.regulated == pytest.approx(-math.log(regulated_error) * 1321 / 10, rel=1e-12)
     assert not str(point.regulated).startswith("-")
-
-
-def test_a_graph_that_is_missing_or_another_is_no_score(run: RunWriter) -> None:
-    run.replica(10, progress(train=1))
-    run.paths.graph(graph(4).hash).write_text(graph(2).to_json())
-    with pytest.raises(GraphError, match="its content has the hash"):
-        at(run, 10)
-    run.paths.graph(graph(4).hash).unlink()
-    with pytest.raises(GraphError, match="cannot read the graph"):
-        at(run, 10)
 
 
 def test_a_run_that_has_not_started_has_no_score(tmp_path: Path) -> None:

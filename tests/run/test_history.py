@@ -118,14 +118,12 @@ def test_a_trial_has_what_its_records_say(run: RunWriter) -> None:
 
 
 def test_an_objective_value_is_predicted_or_else_reached_or_else_none(run: RunWriter) -> None:
-    run.replica(1, trial_started())
-    assert run.history().trials["t1"].objective_value is None
-    run.replica(2, evaluated(correct=40))
-    assert run.history().trials["t1"].objective_value == 0.4
-    run.replica(3, trial_ended(predicted=None))
-    assert run.history().trials["t1"].objective_value == 0.4
-    run.replica(4, trial_ended(predicted=0.5))
-    assert run.history().trials["t1"].objective_value == 0.5
+    steps = (trial_started(), evaluated(correct=40), trial_ended(), trial_ended(predicted=0.5))
+    found = []
+    for seconds, event in enumerate(steps, 1):
+        run.replica(seconds, event)
+        found.append(run.history().trials["t1"].objective_value)
+    assert found == [None, 0.4, 0.4, 0.5]
 
 
 @pytest.mark.parametrize(("writer", "trial", "lines"), [("r0", "t2", (2, 3)), ("r1", "t1", (1, 2))])

@@ -173,7 +173,6 @@ def test_every_type_comes_back_from_a_journal_as_it_was(tmp_path: Path) -> None:
     read = list(reader.read())
     assert read == written
     assert [record.event for record in read] == list(EVENTS)
-    assert [type(record.event) for record in read] == [type(event) for event in EVENTS]
     assert reader.problems == []
 
 

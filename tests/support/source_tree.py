@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from aiperf_hpc.integrity.commit import STAMP
@@ -35,3 +36,29 @@ def unpack_wheel(tree: Path, folder: Path) -> Path:
     (wheel,) = wheels.glob("*.whl")
     shutil.unpack_archive(wheel, folder, "zip")
     return folder
+
+
+Git = Callable[..., str]
+
+
+def git_in(folder: Path) -> Git:
+    def git(*arguments: object) -> str:
+        identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        done = subprocess.run(
+            ["git", "-C", str(folder), *identity, *map(str, arguments)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    return git
+
+
+def committed(top: Path) -> str:
+    """Make a repository of a folder; return its commit."""
+    git = git_in(top)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    return git("rev-parse", "HEAD")

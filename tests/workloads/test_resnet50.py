@@ -156,10 +156,7 @@ def test_gradients_are_the_references(engine: str) -> None:
 
 
 def test_a_preset_trains_as_the_benchmarks_code() -> None:
-    used = load_config("resnet50_v15").training
-    assert (used.optimizer, used.momentum, used.weight_decay) == ("sgd", 0.875, DECAY)
-    assert (used.weight_decay_of, used.weight_decay_in) == ("all", "loss")
-    assert (used.label_smoothing, used.max_epochs, used.target) == (0.1, 90, 0.763)
-    assert used.learning_rate * used.batch_size / 256 == 0.256 * 4
-    both = (load_config(name).training for name in WORKLOAD.presets[:2])
-    assert len({each.model_dump_json() for each in both}) == 1
+    """The rules on a preset (``test_rules.py``) leave its learning rate open."""
+    one, other = (load_config(name).training for name in WORKLOAD.presets[:2])
+    assert one == other
+    assert one.learning_rate * one.batch_size / 256 == 0.256 * 4

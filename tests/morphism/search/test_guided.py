@@ -151,14 +151,6 @@ def test_pending_graphs_make_others_look_elsewhere() -> None:
     assert other.prediction["pending"] == 1
 
 
-def test_a_graph_trained_twice_within_the_lag_is_one_observation() -> None:
-    world = World()
-    choice = searcher().choose(world.view(), rng())
-    world.train(choice.child)
-    world.train(choice.child)
-    assert searcher().choose(world.view(), rng(1)).prediction["graphs"] == 2
-
-
 def test_only_what_has_weights_is_a_parent_and_all_of_it_is_learned_from() -> None:
     world = World()
     world.train(residual(), can_grow=False)
