@@ -170,20 +170,21 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _can_reduce_its_tensors(self) -> RunConfig:
+    def _suits_its_engine(self) -> RunConfig:
         if self.replica.collective == "horovod" and self.engine.name != "tensorflow":
             raise ValueError(
                 f"replica.collective 'horovod' reduces TensorFlow's tensors, not those of engine "
                 f"'{self.engine.name}'; set replica.collective to mpi or torch"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_precision_of_its_engine(self) -> RunConfig:
         if self.engine.name == "tensorflow" and self.training.precision == "fp16":
             raise ValueError(
                 "training.precision 'fp16' needs a scaled loss, which the engine 'tensorflow' has "
                 "not; use bf16, or engine.name=torch on an accelerator"
+            )
+        if self.dataset.decoded_cache_gib and self.engine.name == "tensorflow":
+            raise ValueError(
+                "dataset.decoded_cache_gib is for images that Pillow decodes, and engine "
+                "'tensorflow' reads them by tf.data; leave it out, or set engine.name=torch"
             )
         return self
 
@@ -196,15 +197,6 @@ class RunConfig(Section):
                     f"slurm.node_groups.{number}: {group.nodes} nodes; a replica spans {each} "
                     "nodes of one group (replica.nodes); give a multiple of it"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _can_keep_decoded_images(self) -> RunConfig:
-        if self.dataset.decoded_cache_gib and self.engine.name == "tensorflow":
-            raise ValueError(
-                "dataset.decoded_cache_gib is for images that Pillow decodes, and engine "
-                "'tensorflow' reads them by tf.data; leave it out, or set engine.name=torch"
-            )
         return self
 
     @model_validator(mode="after")
