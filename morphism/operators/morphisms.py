@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, Layer, Node, ReLU, Shape
-from aiperf_hpc.morphism.weights.calibration import channel_moments, normalisation
+from aiperf_hpc.morphism.weights.calibration import channel_moments, normalization
 from aiperf_hpc.morphism.weights.channels import ChannelGroup, channel_groups
 from aiperf_hpc.morphism.weights.weight_file import Array, Weights, he_normal
 from aiperf_hpc.trial import MorphismData
@@ -141,11 +141,11 @@ class Deeper(Morphism):
         conv, norm, _ = self._names(graph)
         channels = graph.shapes[self.after][-1]
         kernel = np.zeros((self.kernel, self.kernel, channels, channels), np.float32)
-        centre = self.kernel // 2
+        center = self.kernel // 2
         # Only the diagonal is written; the other pages stay zero without being allocated.
-        np.fill_diagonal(kernel[centre, centre], 1.0)
+        np.fill_diagonal(kernel[center, center], 1.0)
         moments = channel_moments(graph, weights, self.after)
-        return {**weights, f"{conv}/kernel": kernel, **normalisation(norm, moments)}
+        return {**weights, f"{conv}/kernel": kernel, **normalization(norm, moments)}
 
     def _names(self, graph: Graph) -> tuple[str, str, str]:
         stem = unused_stem(graph, f"{self.after}_deep", "_conv", "_norm", "_relu")
@@ -198,7 +198,7 @@ class Skip(Morphism):
         branch, _ = self._names(graph)
         if self._scales(graph):
             moments = channel_moments(graph, weights, self.source)
-            return {**weights, **normalisation(branch, moments, scale=0.0)}
+            return {**weights, **normalization(branch, moments, scale=0.0)}
         shape = (1, 1, graph.shapes[self.source][-1], graph.shapes[self.target][-1])
         return {**weights, f"{branch}/kernel": np.zeros(shape, np.float32)}
 

@@ -94,7 +94,7 @@ def learned_covariance(
     distances = [_distances(points[:, part], points[:, part]) for part in parts]
     usual = np.array([_median_distance(distance) for distance in distances])
     likelihood = Likelihood(distances, values, counts, scatter, np.log(usual) + 0.5)
-    begin = likelihood.centre if last is None else _coordinates(last)
+    begin = likelihood.center if last is None else _coordinates(last)
     found = minimize(
         likelihood,
         begin,
@@ -140,9 +140,9 @@ class Likelihood:
     def __post_init__(self) -> None:
         parts = len(self.distances)
         self._total = float(self.counts.sum())
-        self.centre = np.concatenate([self.log_lengths, np.zeros(parts), [math.log(0.05)]])
+        self.center = np.concatenate([self.log_lengths, np.zeros(parts), [math.log(0.05)]])
         self._spread = np.concatenate([np.ones(2 * parts), [1.5]])
-        low, high = self.centre - 5.0, self.centre + 5.0
+        low, high = self.center - 5.0, self.center + 5.0
         low[-1], high[-1] = math.log(LEAST_NOISE), math.log(100.0)
         self.bounds = list(zip(low, high, strict=True))
 
@@ -171,7 +171,7 @@ class Likelihood:
         value = 0.5 * total * math.log(signal) + float(np.log(np.diag(factor)).sum())
         # The scatter of repeated observations depends on the noise only.
         value += 0.5 * (total - len(self.counts)) * math.log(noise)
-        off = (x - self.centre) / self._spread
+        off = (x - self.center) / self._spread
         value += 0.5 * float(off @ off)
 
         # d value = 1/2 trace(pull d matrix), except for the noise's part in the scatter.

@@ -47,7 +47,7 @@ def channel_moments(graph: Graph, weights: Weights, name: str) -> Moments:
     return known[name]
 
 
-def normalisation(name: str, moments: Moments, scale: float = 1.0) -> dict[str, Array]:
+def normalization(name: str, moments: Moments, scale: float = 1.0) -> dict[str, Array]:
     """Return the weights of a batch normalization that multiplies its input by ``scale``.
 
     This holds for any input in inference, and for a batch with these moments in training mode.
@@ -75,7 +75,7 @@ def _needed(graph: Graph, name: str) -> set[str]:
         node = graph.by_name[waiting.pop()]
         if node.name not in needed:
             needed.add(node.name)
-            if not node.layer.normalises:
+            if not node.layer.normalizes:
                 waiting.extend(node.inputs)
     return needed
 
@@ -84,7 +84,7 @@ def _after(node: Node, channels: int, known: Mapping[str, Moments], weights: Wei
     """Return the moments of the output of ``node``, which has ``channels`` channels."""
     if not node.inputs:
         return Moments(np.zeros(channels), np.ones(channels))
-    if node.layer.normalises:
+    if node.layer.normalizes:
         gamma, beta = weights[f"{node.name}/gamma"], weights[f"{node.name}/beta"]
         return Moments(beta.astype(np.float64), np.square(gamma, dtype=np.float64))
     below = [known[name] for name in node.inputs]
@@ -129,7 +129,7 @@ def transparent(graph: Graph, weights: Weights) -> tuple[tuple[str, ...], ...]:
     waves: dict[int, list[str]] = {}
     for node in graph.nodes:
         before = max((number[source] for source in node.inputs), default=0)
-        found = node.inserted and node.layer.normalises and _undoes(node.name, weights)
+        found = node.inserted and node.layer.normalizes and _undoes(node.name, weights)
         if found:
             waves.setdefault(before, []).append(node.name)
         number[node.name] = before + found
@@ -177,4 +177,4 @@ def _identity(name: str, statistics: Mapping[str, Vector]) -> Weights:
     moments = Moments(statistics[f"{name}/mean"], statistics[f"{name}/variance"])
     if not all(np.isfinite(values).all() for values in moments):
         raise MorphismError(f"what '{name}' reads of the first batch is not finite")
-    return normalisation(name, moments)
+    return normalization(name, moments)

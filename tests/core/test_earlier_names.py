@@ -123,6 +123,7 @@ def test_a_users_earlier_setting_is_refused_with_its_present_name(earlier: str) 
 
 ZEROS = "0" * 64
 DIGEST = {"bytes": 7, "sha256": ZEROS}
+HEAD = JournalDigest(bytes=7, sha256=ZEROS)
 FILE, OTHER_FILE = {"bytes": 1, "sha256": ZEROS}, {"bytes": 2, "sha256": ZEROS}
 CORRECT = {"sums": {"correct": 3.0}, "samples": 4}
 STARTED = trial_started()
@@ -182,17 +183,15 @@ EVENTS: list[tuple[dict[str, Any], records.Event]] = [
     ),
     (
         {"type": "heads_taken", "heads": DIGEST},
-        records.DigestsRecorded(digest=JournalDigest(bytes=7, sha256=ZEROS)),
+        records.DigestsRecorded(digest=HEAD),
     ),
     (
         {"type": "primary_head_seen", "head": DIGEST},
-        records.PrimaryDigestSeen(digest=JournalDigest(bytes=7, sha256=ZEROS)),
+        records.PrimaryDigestSeen(digest=HEAD),
     ),
     (
         {"type": "time_stamped", "url": "https://t", "head": DIGEST, "response": "MAA="},
-        records.TimeStamped(
-            url="https://t", digest=JournalDigest(bytes=7, sha256=ZEROS), response="MAA="
-        ),
+        records.TimeStamped(url="https://t", digest=HEAD, response="MAA="),
     ),
     (
         {

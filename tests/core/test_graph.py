@@ -373,7 +373,7 @@ def test_every_layer_says_how_what_it_stores_begins_and_what_decays() -> None:
     for layer, names in met.items():
         assert layer.decayed <= names
         assert layer.channel_role is not ChannelRole.PRODUCES or "kernel" in names
-        assert layer.normalises == (layer is BatchNorm)
+        assert layer.normalizes == (layer is BatchNorm)
 
 
 def test_weight_decay_is_for_kernels() -> None:

@@ -36,6 +36,7 @@ from aiperf_hpc.errors import JournalError
 from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, replay
+from aiperf_hpc.run.history.replay import Replay
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent, Record
 from aiperf_hpc.trial import JobPhase, TimePhase
@@ -226,7 +227,7 @@ def test_journals_that_are_read_apart_tell_one_history() -> None:
             paths, numbers = RunPaths(Path(folder)), dict[Path, int]()
             write(paths, [*OPENING, *clash, *between, *first], numbers)
             one, several = read(paths, several=False), read(paths, several=True)
-            found = replay.read_apart(paths, RunHistory(paths)._replay.tail)
+            found = apart_from(paths)
             together += found is not None and len(found.state.trials) > 1
             assert all_of(several) == all_of(one)
             write(paths, then, numbers)
@@ -236,6 +237,11 @@ def test_journals_that_are_read_apart_tell_one_history() -> None:
 
     check()
     assert together > 5
+
+
+def apart_from(paths: RunPaths) -> Replay | None:
+    """Return what several processes read of a run."""
+    return replay.read_apart(paths, RunHistory(paths)._replay.tail)
 
 
 def small(paths: RunPaths, trial: str = "r{}-1") -> None:
@@ -256,7 +262,7 @@ def test_processes_of_their_own_read_what_one_reads(
     monkeypatch.setattr(replay, "_pool", POOL)
     paths = RunPaths(tmp_path)
     small(paths)
-    found = replay.read_apart(paths, RunHistory(paths)._replay.tail)
+    found = apart_from(paths)
     assert found is not None
     assert set(found.state.trials) == {"r0-1", "r1-1"}
     assert all_of(read(paths, several=True)) == all_of(read(paths, several=False))
@@ -269,7 +275,7 @@ POOL = replay._pool
 def test_a_trial_of_two_replicas_is_told_apart_by_one_process(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     small(paths, "t")
-    assert replay.read_apart(paths, RunHistory(paths)._replay.tail) is None
+    assert apart_from(paths) is None
     (problem, *_) = read(paths, several=True).problems
     assert "trial t starts a second time" in str(problem)
 
@@ -298,9 +304,7 @@ def test_a_process_that_is_killed_costs_time_only(
 
 def test_little_is_read_by_one_process(tmp_path: Path) -> None:
     small(RunPaths(tmp_path))
-    assert (
-        replay.read_apart(RunPaths(tmp_path), RunHistory(RunPaths(tmp_path))._replay.tail) is None
-    )
+    assert apart_from(RunPaths(tmp_path)) is None
 
 
 def test_shares_keep_a_replicas_journals_together_and_in_order(tmp_path: Path) -> None:

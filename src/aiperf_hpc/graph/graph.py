@@ -78,7 +78,7 @@ class Graph:
 
     @property
     def output(self) -> Node:
-        """Name of the output node."""
+        """Output node."""
         return self.nodes[-1]
 
     @cached_property
@@ -332,17 +332,17 @@ def hash_of(nodes: Sequence[Node], consumers: Mapping[str, tuple[str, ...]]) -> 
         readers = (by_name[name] for name in consumers[node.name])
         places = [(below[r.name], _places(r, node.name)) for r in readers]
         below[node.name] = _digest_of(f"({recorded(node.layer).text}, {sorted(places)})")
-    colour = {name: _digest(above[name], below[name]) for name in above}
+    color = {name: _digest(above[name], below[name]) for name in above}
     for _ in range(2):
-        colour = {
+        color = {
             node.name: _digest(
-                colour[node.name],
-                _ordered(node.layer, [colour[source] for source in node.inputs]),
-                sorted(colour[reader] for reader in consumers[node.name]),
+                color[node.name],
+                _ordered(node.layer, [color[source] for source in node.inputs]),
+                sorted(color[reader] for reader in consumers[node.name]),
             )
             for node in nodes
         }
-    return _digest(SCHEMA_VERSION, sorted(colour.values()))
+    return _digest(SCHEMA_VERSION, sorted(color.values()))
 
 
 def _digest(*parts: object) -> str:
@@ -353,8 +353,8 @@ def _digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _ordered(layer: Layer, colours: list[str]) -> list[str]:
-    return sorted(colours) if layer.commutative else colours
+def _ordered(layer: Layer, colors: list[str]) -> list[str]:
+    return sorted(colors) if layer.commutative else colors
 
 
 def _places(reader: Node, source: str) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ SEARCHERS: dict[str, Callable[[], Searcher]] = {
     "greedy": lambda: GreedySearcher(random_parent_probability=0.3),
     "guided": lambda: GuidedSearcher(kappa=1.0, acquisition_evaluations=12, max_morphisms=4),
 }
+BEST_ONLY = GreedySearcher(random_parent_probability=0.0)
 every_searcher = pytest.mark.parametrize("make", SEARCHERS.values(), ids=SEARCHERS.keys())
 
 
@@ -91,10 +92,10 @@ def test_no_graph_is_proposed_twice(searcher: Searcher) -> None:
 
 def test_children_are_found_once_each_until_one_is_repeated_and_says_so() -> None:
     graph = two_stems()
-    searcher, generator = GreedySearcher(random_parent_probability=0.0), rng()
+    generator = rng()
     found: set[str] = set()
     while True:
-        choice = searcher.choose(seen(observed(graph), known=found), generator)
+        choice = BEST_ONLY.choose(seen(observed(graph), known=found), generator)
         if "repeated" in choice.prediction:
             break
         assert choice.child.hash not in found
@@ -112,9 +113,7 @@ def test_where_all_neighbours_are_used_up_another_parent_is_grown() -> None:
         observed(large, trial="other", value=0.1),
         known=_children(small),
     )
-    choices = [
-        GreedySearcher(random_parent_probability=0.0).choose(view, rng(seed)) for seed in range(20)
-    ]
+    choices = [BEST_ONLY.choose(view, rng(seed)) for seed in range(20)]
     assert {c.parent for c in choices if "repeated" not in c.prediction} == {"other"}
     assert sum("repeated" not in c.prediction for c in choices) >= 18
 
@@ -244,17 +243,13 @@ def test_the_best_parent_that_can_grow_is_grown() -> None:
         observed(two_stems(), 0.4, trial="bad"),
     )
     for seed in range(20):
-        assert (
-            GreedySearcher(random_parent_probability=0.0).choose(view, rng(seed)).parent == "good"
-        )
+        assert BEST_ONLY.choose(view, rng(seed)).parent == "good"
 
 
 def test_exploration_grows_others_too() -> None:
     view = seen(observed(residual(), 0.9, trial="good"), observed(two_stems(), 0.4, trial="bad"))
-    parents = Counter(
-        GreedySearcher(random_parent_probability=0.5).choose(view, rng(seed)).parent
-        for seed in range(200)
-    )
+    searcher = GreedySearcher(random_parent_probability=0.5)
+    parents = Counter(searcher.choose(view, rng(seed)).parent for seed in range(200))
     assert 20 < parents["bad"] < 80  # A half of a half, 50 of 200, is expected.
 
 

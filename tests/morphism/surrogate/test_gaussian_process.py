@@ -235,13 +235,13 @@ def test_the_likelihood_is_that_of_every_single_observation() -> None:
         signal = (flat @ np.linalg.solve(covariance, flat) + 1.0) / (len(flat) + 1.0)
         density = multivariate_normal(cov=signal * covariance).logpdf(flat)
         # The prior of one observation on the signal, and those on the coordinates.
-        off = (x - likelihood.centre) / np.array([1.0] * 6 + [1.5])
+        off = (x - likelihood.center) / np.array([1.0] * 6 + [1.5])
         exponent = 0.5 * (flat @ np.linalg.solve(signal * covariance, flat))
         return float(-density - exponent + 0.5 * off @ off)
 
     rng = np.random.default_rng(0)
     for _ in range(4):
-        one, other = (likelihood.centre + 0.5 * rng.normal(size=7) for _ in range(2))
+        one, other = (likelihood.center + 0.5 * rng.normal(size=7) for _ in range(2))
         found = likelihood(one)[0] - likelihood(other)[0]
         assert found == pytest.approx(by_rows(one) - by_rows(other), abs=1e-5)
         slope = approx_fprime(one, lambda x: likelihood(x)[0], 1e-7)

@@ -93,7 +93,7 @@ class Layer:
     """Names of the parameters subject to weight decay."""
     channel_role: ClassVar[ChannelRole] = ChannelRole.PASSES_ON
     """Relation between input channels and output channels."""
-    normalises: ClassVar[bool] = False
+    normalizes: ClassVar[bool] = False
     """Whether the layer standardizes each channel by the statistics ``mean`` and ``variance``, then
     scales it by ``gamma`` and shifts it by ``beta``."""
     output_kept: ClassVar[bool] = True

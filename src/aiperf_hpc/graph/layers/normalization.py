@@ -24,7 +24,7 @@ class BatchNorm(Layer):
     initial_values: ClassVar[Mapping[str, InitialValue]] = {
         "gamma": 1.0, "beta": 0.0, "mean": 0.0, "variance": 1.0
     }  # fmt: skip
-    normalises: ClassVar[bool] = True
+    normalizes: ClassVar[bool] = True
     output_kept: ClassVar[bool] = False
     follower: ClassVar[bool] = True
     epsilon: ClassVar[float] = 1e-5
