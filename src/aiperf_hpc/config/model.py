@@ -9,8 +9,8 @@ from pydantic import Field
 from aiperf_hpc.config.section import Section
 
 MOST_BLOCKS = 256
-"""Blocks of a stage: more than the 200 of the deepest residual networks that were published, those
-of 1,202 layers (He et al. 2016); four stages of them are a graph of 10,000 nodes."""
+"""Maximum number of blocks per stage. The deepest published residual networks (1,202 layers, He et
+al. 2016) have 200; four stages of 256 are a graph of 10,000 nodes."""
 Blocks = Annotated[int, Field(ge=1, le=MOST_BLOCKS)]
 
 

@@ -9,11 +9,11 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapV
 from aiperf_hpc.config.section import Section
 
 MOST_RANKS = 1024
-"""Ranks of a node."""
+"""Maximum number of ranks per node."""
 
 
 def _ranks(value: object, validate: ValidatorFunctionWrapHandler) -> object:
-    """Return what was given, or say in one what all that may be given is."""
+    """Validate a number of ranks; the error message names all allowed values."""
     try:
         return validate(value)
     except ValidationError:
@@ -40,11 +40,11 @@ class ReplicaConfig(Section):
 
     @property
     def ranks(self) -> int:
-        """The ranks of a replica; while they are ``auto``, those that it has at least."""
+        """Number of ranks of a replica; the minimum while ``ranks_per_node`` is ``auto``."""
         return self.nodes * (1 if self.ranks_per_node == "auto" else self.ranks_per_node)
 
     def settled(self) -> ReplicaConfig:
-        """Return it with numbers: what is still ``auto`` is as it was before there was that."""
+        """Return the section without ``auto``: one rank per node, and the collective ``mpi``."""
         ranks = 1 if self.ranks_per_node == "auto" else self.ranks_per_node
         collective = "mpi" if self.collective == "auto" else self.collective
         return self.model_copy(update={"ranks_per_node": ranks, "collective": collective})

@@ -18,7 +18,7 @@ from aiperf_hpc.config.training import TrainingConfig
 from aiperf_hpc.untrusted.bounds import Name
 
 MOST_PRESET = 64
-"""Characters of a preset's name, which is part of a run's and so of its folder's."""
+"""Maximum length of a preset's name, which is part of the name of a run and its folder."""
 
 
 class ScoreConfig(Section):
@@ -144,14 +144,14 @@ class RunConfig(Section):
 
     @property
     def peak_seconds(self) -> float:
-        """For how long each rank measures its device's peak; 0 for not at all."""
+        """Seconds in which each rank measures its device's peak; 0 to skip the measurement."""
         given = self.peaks.at_start_seconds
         if given is not None:
             return given
         return PEAK_SECONDS if self.dataset.name in PREPARED_DATASETS else 0.0
 
     def settled(self) -> RunConfig:
-        """Return it with numbers for its ranks, as ``ReplicaConfig.settled``."""
+        """Return the configuration with a settled replica section (``ReplicaConfig.settled``)."""
         replica = self.replica.settled()
         same = replica == self.replica
         return self if same else self.model_copy(update={"replica": replica})

@@ -10,12 +10,12 @@ from pydantic import Field, model_validator
 from aiperf_hpc.config.section import Fraction, Positive, Section
 
 LARGEST_SIZE = 1_048_576
-"""The largest value of a dimension of integers: the largest batch size."""
+"""Maximum of an integer dimension, which is the maximum batch size."""
 MOST_SIZES = 10_000
-"""Choices that are written one by one; 4 batch sizes and 3 kernel sizes in the paper."""
+"""Maximum number of choices; the paper has 4 batch sizes and 3 kernel sizes."""
 MOST_EPOCHS = 100_000
 KERNELS = (1, 3, 5, 7)
-"""Sizes of convolutions that a network may have."""
+"""Allowed kernel sizes of convolutions."""
 
 
 _Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
@@ -49,7 +49,7 @@ class Integers(Section):
 
     @property
     def values(self) -> Sequence[int]:
-        """All that can be chosen, ascending."""
+        """Allowed values in ascending order."""
         if self.low is not None and self.high is not None:
             return range(self.low, self.high + 1, self.step)
         return tuple(sorted(self.choices or ()))
@@ -172,10 +172,10 @@ class SearchConfig(Section):
 
     @property
     def searches(self) -> bool:
-        """True unless the initial network is trained as it is."""
+        """Whether the run searches for networks instead of training the initial one."""
         return self.method != "fixed"
 
     @property
     def processes(self) -> int:
-        """The number of search processes that a replica really has."""
+        """Number of search processes of a replica."""
         return self.workers if self.searches else 0

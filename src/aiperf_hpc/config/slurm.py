@@ -86,7 +86,7 @@ class SlurmConfig(Section):
 
     @model_validator(mode="after")
     def _tells_its_groups_apart(self) -> SlurmConfig:
-        # A job is told by what it was asked for when a primary takes a run in hand again.
+        # A primary that resumes a run identifies jobs by their requested resources.
         asked = [(each.partition, each.gres, each.constraint) for each in self.node_groups]
         for number, each in enumerate(asked):
             if each in asked[:number]:
