@@ -72,10 +72,15 @@ def given(network: RankNetwork, batch: Batch, share: float) -> list[NDArray[np.f
     return buckets
 
 
+def network_of(
+    engine: RankEngine, graph: Graph, weights: Weights, **changed: object
+) -> RankNetwork:
+    return engine.build(NetworkState(graph, weights, hyperparameters(**changed)))
+
+
 def built(engine: RankEngine, graph: Graph, seed: int = 0, **changed: object) -> RankNetwork:
     """Build a network with weights as after some training."""
-    weights = trained_weights(graph, np.random.default_rng(seed))
-    return engine.build(NetworkState(graph, weights, hyperparameters(**changed)))
+    return network_of(engine, graph, trained_weights(graph, np.random.default_rng(seed)), **changed)
 
 
 def assert_equal(found: Weights, wanted: Weights, but: tuple[str, ...] = ()) -> None:

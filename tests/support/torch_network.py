@@ -194,12 +194,14 @@ def moments(graph: Graph, weights: Weights, inputs: Tensor) -> NDArray[np.float6
     return np.concatenate(found)
 
 
-def gradients(graph: Graph, weights: Weights, batch: Batch) -> tuple[float, Weights]:
+def gradients(
+    graph: Graph, weights: Weights, batch: Batch, smoothing: float = 0.0
+) -> tuple[float, Weights]:
     """Return the loss of a classification and its gradients, kernels (k, ..., in, out)."""
     tensors = to_tensors(graph, weights)
     output = logits(graph, tensors, channels_first(batch.inputs["image"]), training=True)
     labels = torch.from_numpy(batch.targets["label"]).long()
-    loss = torch.nn.functional.cross_entropy(output, labels)
+    loss = functional.cross_entropy(output, labels, label_smoothing=smoothing)
     return loss.item(), gradients_of(loss, graph, tensors)
 
 

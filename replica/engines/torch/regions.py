@@ -10,18 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-from aiperf_hpc.graph import (
-    Detector,
-    NearestResize2D,
-    Node,
-    PositionwiseDense,
-    ProposalHead,
-    Proposals,
-    RegionAlign,
-    RegionAverage,
-    RegionConv2D,
-    RegionFlatten,
-)
+from aiperf_hpc.graph import Node, layers
 from aiperf_hpc.graph.layers.regions import BOX
 from aiperf_hpc.replica.engines.torch.detection import areas, propose, text_of
 from aiperf_hpc.replica.engines.torch.layers import builds
@@ -31,13 +20,13 @@ PLACES = 14.0
 """Minimum side of a box on its level, in positions, if a finer level exists (Lin et al. 2017)."""
 
 
-@builds(NearestResize2D)
-def _nearest_resize2d(code: ModuleCode, node: Node, layer: NearestResize2D) -> fx.Node:
+@builds(layers.NearestResize2D)
+def _nearest_resize2d(code: ModuleCode, node: Node, layer: layers.NearestResize2D) -> fx.Node:
     return code.call(functional.interpolate, code.read(node), (layer.height, layer.width))
 
 
-@builds(ProposalHead)
-def _proposal_head(code: ModuleCode, node: Node, layer: ProposalHead) -> fx.Node:
+@builds(layers.ProposalHead)
+def _proposal_head(code: ModuleCode, node: Node, layer: layers.ProposalHead) -> fx.Node:
     parts = [code.tensor(node, key) for key in layer.initial_values]
     return code.call(proposal_rows, *parts, *(code.values[name] for name in node.inputs))
 
@@ -64,14 +53,14 @@ def proposal_rows(
     return torch.cat(rows, 1)
 
 
-@builds(Proposals)
-def _proposals(code: ModuleCode, node: Node, layer: Proposals) -> fx.Node:
+@builds(layers.Proposals)
+def _proposals(code: ModuleCode, node: Node, layer: layers.Proposals) -> fx.Node:
     rows, truths = (code.values[name] for name in node.inputs)
     return code.call(propose, rows, truths, text_of(layer), code.training)
 
 
-@builds(RegionAlign)
-def _region_align(code: ModuleCode, node: Node, layer: RegionAlign) -> fx.Node:
+@builds(layers.RegionAlign)
+def _region_align(code: ModuleCode, node: Node, layer: layers.RegionAlign) -> fx.Node:
     boxes, *levels = (code.values[name] for name in node.inputs)
     return code.call(align, boxes, layer.size, layer.strides, *levels)
 
@@ -144,7 +133,7 @@ def _corners(
     Returns:
         Positions and weights, both (samples, regions, 2 size, 2).
     """
-    points = RegionAlign.samples * size
+    points = layers.RegionAlign.samples * size
     shares = (torch.arange(points, device=first.device) + 0.5) / points
     along = first[..., None] + (last - first)[..., None] * shares
     along = along / stride[..., None] - 0.5
@@ -165,8 +154,8 @@ def _bags(values: Tensor, size: int) -> Tensor:
     return split.permute(0, 1, 2, 5, 3, 4, 6, 7).flatten(4).flatten(0, 3)
 
 
-@builds(RegionConv2D)
-def _region_conv2d(code: ModuleCode, node: Node, layer: RegionConv2D) -> fx.Node:
+@builds(layers.RegionConv2D)
+def _region_conv2d(code: ModuleCode, node: Node, layer: layers.RegionConv2D) -> fx.Node:
     return code.call(convolve_regions, code.read(node), code.tensor(node, "kernel"), layer.stride)
 
 
@@ -181,8 +170,8 @@ def convolve_regions(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
     return made.view(samples, regions, *made.shape[1:]).movedim(1, 2)
 
 
-@builds(RegionAverage)
-def _region_average(code: ModuleCode, node: Node, layer: RegionAverage) -> fx.Node:
+@builds(layers.RegionAverage)
+def _region_average(code: ModuleCode, node: Node, layer: layers.RegionAverage) -> fx.Node:
     return code.call(average_of_regions, code.read(node))
 
 
@@ -191,8 +180,8 @@ def average_of_regions(x: Tensor) -> Tensor:
     return x.mean((3, 4)).movedim(1, 2)
 
 
-@builds(RegionFlatten)
-def _region_flatten(code: ModuleCode, node: Node, layer: RegionFlatten) -> fx.Node:
+@builds(layers.RegionFlatten)
+def _region_flatten(code: ModuleCode, node: Node, layer: layers.RegionFlatten) -> fx.Node:
     return code.call(flatten_regions, code.read(node))
 
 
@@ -201,8 +190,8 @@ def flatten_regions(x: Tensor) -> Tensor:
     return x.movedim(1, -1).flatten(2)
 
 
-@builds(PositionwiseDense)
-def _positionwise_dense(code: ModuleCode, node: Node, layer: PositionwiseDense) -> fx.Node:
+@builds(layers.PositionwiseDense)
+def _positionwise_dense(code: ModuleCode, node: Node, layer: layers.PositionwiseDense) -> fx.Node:
     weight, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")
     return code.call(positionwise_dense, code.read(node), weight, bias)
 
@@ -212,8 +201,8 @@ def positionwise_dense(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     return torch.addmm(bias, x.flatten(0, 1), kernel).view(*x.shape[:2], -1)
 
 
-@builds(Detector)
-def _detector(code: ModuleCode, node: Node, layer: Detector) -> fx.Node:
+@builds(layers.Detector)
+def _detector(code: ModuleCode, node: Node, layer: layers.Detector) -> fx.Node:
     return code.call(behind_each_other, *(code.values[name] for name in node.inputs))
 
 

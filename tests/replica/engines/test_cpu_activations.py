@@ -12,18 +12,7 @@ import torch
 from tests.support.engine_steps import relative_error
 from torch import Tensor, fx, nn
 
-from aiperf_hpc.graph import (
-    Add,
-    Conv2D,
-    Dense,
-    GlobalAveragePool2D,
-    Graph,
-    Input,
-    LeakyReLU,
-    Node,
-    ReLU,
-    Softmax,
-)
+from aiperf_hpc.graph import Graph, Node, layers
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines.torch.cpu_kernels import activate
 from aiperf_hpc.replica.engines.torch.device import OVERCOMMIT
@@ -75,18 +64,18 @@ def branched() -> Graph:
     alone, and by a mean alone.
     """
     nodes = (
-        ("input", Input((6, 6, 3)), ()),
-        ("stem", Conv2D(8, 3), ("input",)),
-        ("of one", ReLU(), ("stem",)),
-        ("body", Conv2D(8, 3), ("of one",)),
-        ("of two", LeakyReLU(0.3), ("body",)),
-        ("branch", Conv2D(8, 1), ("of two",)),
-        ("of a sum", ReLU(), ("branch",)),
-        ("sum", Add(), ("of a sum", "of two")),
-        ("of a mean", ReLU(), ("sum",)),
-        ("mean", GlobalAveragePool2D(), ("of a mean",)),
-        ("dense", Dense(5), ("mean",)),
-        ("output", Softmax(), ("dense",)),
+        ("input", layers.Input((6, 6, 3)), ()),
+        ("stem", layers.Conv2D(8, 3), ("input",)),
+        ("of one", layers.ReLU(), ("stem",)),
+        ("body", layers.Conv2D(8, 3), ("of one",)),
+        ("of two", layers.LeakyReLU(0.3), ("body",)),
+        ("branch", layers.Conv2D(8, 1), ("of two",)),
+        ("of a sum", layers.ReLU(), ("branch",)),
+        ("sum", layers.Add(), ("of a sum", "of two")),
+        ("of a mean", layers.ReLU(), ("sum",)),
+        ("mean", layers.GlobalAveragePool2D(), ("of a mean",)),
+        ("dense", layers.Dense(5), ("mean",)),
+        ("output", layers.Softmax(), ("dense",)),
     )
     return Graph(tuple(Node(name, layer, inputs) for name, layer, inputs in nodes))
 

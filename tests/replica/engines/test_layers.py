@@ -9,51 +9,20 @@ from numpy.typing import NDArray
 from tests.support.engine_steps import (
     ENGINES,
     built,
-    hyperparameters,
     labelled,
     momenta_of,
+    network_of,
     samples,
-    trained_by_more_than_rounding,
 )
-from tests.support.networks import flat_images, sequential, trained_weights, volumes
+from tests.support.networks import flat_images, sequential, trained_weights
 from tests.support.torch_network import channels_first, to_tensors
 from tests.support.torch_network import gradients as torch_gradients
 from tests.support.torch_network import run as torch_run
 
-from aiperf_hpc.graph import (
-    LAYERS,
-    Add,
-    AtrousConv2D,
-    BatchNorm,
-    ChannelAffine,
-    Concat,
-    Conv2D,
-    Conv3D,
-    ConvTranspose2D,
-    Dense,
-    DepthwiseConv2D,
-    Dropout,
-    Embedding,
-    Flatten,
-    GlobalAveragePool2D,
-    Graph,
-    ImagePool2D,
-    Input,
-    Layer,
-    LeakyReLU,
-    MaxPool2D,
-    MaxPool3D,
-    Node,
-    ReLU,
-    Scale,
-    Shape,
-    Softmax,
-    Tanh,
-    Tile,
-)
+from aiperf_hpc.graph import Graph, Layer, Node, Shape, layers
 from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.replica.data.base import Batch, labelled_images
-from aiperf_hpc.replica.engines.base import NetworkState, RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import steps as tensorflow_steps
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
 from aiperf_hpc.replica.engines.torch import regions
@@ -73,7 +42,7 @@ def channels_last(found: torch.Tensor) -> Array:
 def one_layer(layer: Layer, shape: Shape) -> Graph:
     """It alone, between samples and nothing; what takes several inputs takes the samples twice."""
     inputs = ("image",) * layer.inputs[0]
-    return Graph((Node("image", Input(shape)), Node("layer", layer, inputs)))
+    return Graph((Node("image", layers.Input(shape)), Node("layer", layer, inputs)))
 
 
 def executed(
@@ -91,47 +60,58 @@ def executed(
 
 
 CASES: list[tuple[Layer, Shape]] = [
-    (Conv2D(4, 1), IMAGE),
-    (Conv2D(4, 3), IMAGE),
-    (Conv2D(4, 5, 2), IMAGE),
-    *[(Conv3D(4, k, s), VOLUME) for k in (1, 2, 3, 4, 5) for s in (1, 2, 3)],
-    (Conv3D(4, 3, bias=True), VOLUME),
-    (Conv3D(4, 2, 2, bias=True), VOLUME),
-    (Conv3D(4, 3), (1, 2, 1, 3)),
-    (Dense(4), (6,)),
-    (BatchNorm(), (6,)),
-    (BatchNorm(), IMAGE),
-    (BatchNorm(), VOLUME),
-    *[(layer, shape) for layer in (ReLU(), LeakyReLU(), Tanh()) for shape in ((6,), IMAGE, VOLUME)],
-    *[(Scale(1.2), shape) for shape in ((6,), VOLUME)],
-    (Dense(4, l2=0.1), (6,)),
-    (LeakyReLU(0.01), VOLUME),
-    (LeakyReLU(0.0), VOLUME),
-    (Add(), VOLUME),
-    (MaxPool2D(3, 2), IMAGE),
-    *[(MaxPool2D(k, s, same=True), IMAGE) for k in (1, 3, 5) for s in (1, 2, 3, 4)],
-    (MaxPool2D(3, 2, same=True), (1, 2, 3)),
-    *[(MaxPool3D(k, s), VOLUME) for k in (1, 2, 3, 4) for s in (1, 2, 3)],
-    (MaxPool3D(2, 2), (4, 6, 8, 3)),
-    (MaxPool3D(2, 2), (1, 1, 1, 3)),
+    (layers.Conv2D(4, 1), IMAGE),
+    (layers.Conv2D(4, 3), IMAGE),
+    (layers.Conv2D(4, 5, 2), IMAGE),
+    *[(layers.Conv3D(4, k, s), VOLUME) for k in (1, 2, 3, 4, 5) for s in (1, 2, 3)],
+    (layers.Conv3D(4, 3, bias=True), VOLUME),
+    (layers.Conv3D(4, 2, 2, bias=True), VOLUME),
+    (layers.Conv3D(4, 3), (1, 2, 1, 3)),
+    (layers.Dense(4), (6,)),
+    (layers.BatchNorm(), (6,)),
+    (layers.BatchNorm(), IMAGE),
+    (layers.BatchNorm(), VOLUME),
     *[
-        (DepthwiseConv2D(k, s, d), IMAGE)
+        (layer, shape)
+        for layer in (layers.ReLU(), layers.LeakyReLU(), layers.Tanh())
+        for shape in ((6,), IMAGE, VOLUME)
+    ],
+    *[(layers.Scale(1.2), shape) for shape in ((6,), VOLUME)],
+    (layers.Dense(4, l2=0.1), (6,)),
+    (layers.LeakyReLU(0.01), VOLUME),
+    (layers.LeakyReLU(0.0), VOLUME),
+    (layers.Add(), VOLUME),
+    (layers.MaxPool2D(3, 2), IMAGE),
+    *[(layers.MaxPool2D(k, s, same=True), IMAGE) for k in (1, 3, 5) for s in (1, 2, 3, 4)],
+    (layers.MaxPool2D(3, 2, same=True), (1, 2, 3)),
+    *[(layers.MaxPool3D(k, s), VOLUME) for k in (1, 2, 3, 4) for s in (1, 2, 3)],
+    (layers.MaxPool3D(2, 2), (4, 6, 8, 3)),
+    (layers.MaxPool3D(2, 2), (1, 1, 1, 3)),
+    *[
+        (layers.DepthwiseConv2D(k, s, d), IMAGE)
         for k, s, d in ((3, 1, 1), (3, 2, 1), (5, 1, 2), (3, 2, 3))
     ],
-    *[(AtrousConv2D(4, k, d), IMAGE) for k, d in ((1, 6), (3, 2), (3, 9))],
-    *[(Conv2D(4, k, s, bias=True), IMAGE) for k in (1, 3) for s in (1, 2)],
-    *[(ConvTranspose2D(4, k, s), IMAGE) for k, s in ((1, 1), (3, 1), (3, 2), (5, 2), (5, 3))],
-    *[(layer, shape) for layer in (ChannelAffine(), Concat()) for shape in ((6,), IMAGE, VOLUME)],
-    (Concat(), (4, 6)),
-    (ImagePool2D(), IMAGE),
-    (Tile(2, 3), (1, 1, 5)),
-    (GlobalAveragePool2D(), IMAGE),
-    (Flatten(), (6,)),
-    (Flatten(), (4, 6)),
-    (Flatten(), IMAGE),
-    (Flatten(), VOLUME),
-    (Dropout(0.5), (6,)),
-    (Dropout(0.5), VOLUME),
+    *[(layers.AtrousConv2D(4, k, d), IMAGE) for k, d in ((1, 6), (3, 2), (3, 9))],
+    *[(layers.Conv2D(4, k, s, bias=True), IMAGE) for k in (1, 3) for s in (1, 2)],
+    *[
+        (layers.ConvTranspose2D(4, k, s), IMAGE)
+        for k, s in ((1, 1), (3, 1), (3, 2), (5, 2), (5, 3))
+    ],
+    *[
+        (layer, shape)
+        for layer in (layers.ChannelAffine(), layers.Concat())
+        for shape in ((6,), IMAGE, VOLUME)
+    ],
+    (layers.Concat(), (4, 6)),
+    (layers.ImagePool2D(), IMAGE),
+    (layers.Tile(2, 3), (1, 1, 5)),
+    (layers.GlobalAveragePool2D(), IMAGE),
+    (layers.Flatten(), (6,)),
+    (layers.Flatten(), (4, 6)),
+    (layers.Flatten(), IMAGE),
+    (layers.Flatten(), VOLUME),
+    (layers.Dropout(0.5), (6,)),
+    (layers.Dropout(0.5), VOLUME),
 ]
 
 
@@ -156,14 +136,22 @@ def test_every_layer_is_known_to_both_engines_and_tried_here() -> None:
     of_detectors = {
         layer for layer, built in BUILDERS.items() if built.__module__ == regions.__name__
     }
-    assert set(BUILDERS) == set(OPERATIONS) | of_detectors == set(LAYERS.values())
-    elsewhere = {Input, Softmax, Embedding} | of_detectors
-    assert {type(layer) for layer, _ in CASES} == set(LAYERS.values()) - elsewhere
+    assert set(BUILDERS) == set(OPERATIONS) | of_detectors == set(layers.LAYERS.values())
+    elsewhere = {layers.Input, layers.Softmax, layers.Embedding} | of_detectors
+    assert {type(layer) for layer, _ in CASES} == set(layers.LAYERS.values()) - elsewhere
 
 
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize(
-    "layer", [ReLU(), LeakyReLU(0.3), Tanh(), Scale(1.2), Dropout(0.5), Flatten()]
+    "layer",
+    [
+        layers.ReLU(),
+        layers.LeakyReLU(0.3),
+        layers.Tanh(),
+        layers.Scale(1.2),
+        layers.Dropout(0.5),
+        layers.Flatten(),
+    ],
 )
 def test_samples_are_not_written_to(name: str, layer: Layer) -> None:
     graph = one_layer(layer, IMAGE)
@@ -174,42 +162,17 @@ def test_samples_are_not_written_to(name: str, layer: Layer) -> None:
     np.testing.assert_array_equal(inputs, kept)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_training_step_on_volumes_is_that_of_pytorch(engine: RankEngine, precision: str) -> None:
-    """The momenta after a step of rate 1 are the gradients; decay shrinks kernels alone."""
-    graph = volumes()
-    weights = trained_weights(graph, np.random.default_rng(7))
-    used = hyperparameters(precision=precision, weight_decay=0.1)
-    network = engine.build(NetworkState(graph, weights, used))
-    for name, array in network.weights().items():
-        np.testing.assert_array_equal(array, weights[name])
-    batch = labelled(graph, 16)
-    loss, wanted = torch_gradients(graph, weights, batch)
-    network.train_step(batch, 1.0)
-    assert network.drain_training() == pytest.approx(
-        loss, rel=1e-5 if precision == "fp32" else 3e-2
-    )
-    momenta, trained = momenta_of(network), network.weights()
-    for name in trained_by_more_than_rounding(graph):
-        wrong = np.linalg.norm(-momenta[name] - wanted[name]) / np.linalg.norm(wanted[name])
-        assert wrong < (1e-4 if precision == "fp32" else 0.2), name
-        kept = 0.9 if name.endswith("/kernel") else 1.0
-        np.testing.assert_allclose(
-            trained[name], kept * weights[name] + momenta[name], rtol=1e-5, atol=1e-5
-        )
-
-
 def test_the_gradient_of_a_pooling_goes_to_the_largest_alone_however_near_the_next_is(
     engine: RankEngine,
 ) -> None:
     """TensorFlow without oneDNN gives it to all within 1e-5 of the largest."""
     graph = sequential(
-        image=Input((4, 4, 4, 1)),
-        conv=Conv3D(1, 1),
-        pool=MaxPool3D(2, 2),
-        flat=Flatten(),
-        logits=Dense(2),
-        probabilities=Softmax(),
+        image=layers.Input((4, 4, 4, 1)),
+        conv=layers.Conv3D(1, 1),
+        pool=layers.MaxPool3D(2, 2),
+        flat=layers.Flatten(),
+        logits=layers.Dense(2),
+        probabilities=layers.Softmax(),
     )
     weights = trained_weights(graph, np.random.default_rng(3))
     weights["conv/kernel"][...] = 1.0
@@ -218,13 +181,13 @@ def test_the_gradient_of_a_pooling_goes_to_the_largest_alone_however_near_the_ne
     images[:, 1::2, 1::2, 1::2] = 1.0 + 5e-6
     batch = labelled_images(images, np.array([0, 1], np.int32))
     _, gradients = torch_gradients(graph, weights, batch)
-    network = engine.build(NetworkState(graph, weights, hyperparameters()))
+    network = network_of(engine, graph, weights)
     network.train_step(batch, 1.0)
     (found,) = momenta_of(network)["conv/kernel"].ravel().tolist()
     assert -found == pytest.approx(gradients["conv/kernel"].item(), rel=1e-4)
 
 
-DROPPED: Graph = one_layer(Dropout(0.3), (40, 50))
+DROPPED: Graph = one_layer(layers.Dropout(0.3), (40, 50))
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -241,7 +204,7 @@ def test_a_dropout_drops_its_share_and_keeps_the_mean(name: str) -> None:
         assert 0.0 < dropped.mean(axis=axes).min() < dropped.mean(axis=axes).max() < 1.0
     again = executed(name, DROPPED, {}, inputs, training=True)
     assert 0.4 < (dropped == (again == 0.0)).mean() < 0.7  # 0.7² + 0.3² by chance.
-    nothing = one_layer(Dropout(0.0), (40, 50))
+    nothing = one_layer(layers.Dropout(0.0), (40, 50))
     np.testing.assert_array_equal(executed(name, nothing, {}, inputs, training=True), inputs)
 
 

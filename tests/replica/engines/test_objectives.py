@@ -9,22 +9,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
+from tests.support.engine_steps import ENGINES, network_of
 from tests.support.networks import sequential
 from torch.nn import functional
 
-from aiperf_hpc.graph import (
-    Add,
-    Conv2D,
-    Dense,
-    Embedding,
-    Flatten,
-    Graph,
-    Input,
-    LeakyReLU,
-    Node,
-    Softmax,
-    Tanh,
-)
+from aiperf_hpc.graph import Graph, Node, layers
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import (
     ACCURACY,
@@ -39,36 +28,37 @@ from aiperf_hpc.objective import (
 )
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import EvaluationSums, NetworkState, RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import EvaluationSums, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import objectives as tensorflow_objectives
 from aiperf_hpc.replica.engines.torch import objectives as torch_objectives
 from aiperf_hpc.replica.tensorflow_import import tf
-from aiperf_hpc.trial import Hyperparameters, TensorSpec
-
-ENGINES = ("tensorflow", "torch")
+from aiperf_hpc.trial import TensorSpec
 
 TWO_INPUTS = Graph(
     (
-        Node("left", Input((3,))),
-        Node("right", Input((5,))),
-        Node("a", Dense(4), ("left",)),
-        Node("b", Dense(4), ("right",)),
-        Node("sum", Add(), ("a", "b")),
-        Node("relu", LeakyReLU(), ("sum",)),
-        Node("dense", Dense(2), ("relu",)),
-        Node("values", Tanh(), ("dense",)),
+        Node("left", layers.Input((3,))),
+        Node("right", layers.Input((5,))),
+        Node("a", layers.Dense(4), ("left",)),
+        Node("b", layers.Dense(4), ("right",)),
+        Node("sum", layers.Add(), ("a", "b")),
+        Node("relu", layers.LeakyReLU(), ("sum",)),
+        Node("dense", layers.Dense(2), ("relu",)),
+        Node("values", layers.Tanh(), ("dense",)),
     )
 )
 
 
-def engine_of(name: str, objective: Objective) -> RankEngine:
-    return load_engine(name, 2, objective=objective)
-
-
 def built(name: str, objective: Objective, graph: Graph = TWO_INPUTS) -> RankNetwork:
-    used = Hyperparameters(batch_size=8, learning_rate=0.1, momentum=0.0)
     weights = initial_weights(graph, np.random.default_rng(3))
-    return engine_of(name, objective).build(NetworkState(graph, weights, used))
+    return network_of(load_engine(name, 2, objective=objective), graph, weights, momentum=0.0)
+
+
+def part_of(batch: Batch, start: int, stop: int) -> Batch:
+    inputs, targets = (
+        {key: array[start:stop] for key, array in arrays.items()}
+        for arrays in (batch.inputs, batch.targets)
+    )
+    return Batch(inputs, targets)
 
 
 def regression_batch(samples: int, seed: int = 0) -> Batch:
@@ -123,11 +113,7 @@ def test_the_mean_absolute_error_is_pytorchs_over_batches_of_any_size(name: str)
     )
     found = EvaluationSums()
     for start, stop in ((0, 8), (8, 16), (16, 21)):
-        part = Batch(
-            {key: array[start:stop] for key, array in whole.inputs.items()},
-            {key: array[start:stop] for key, array in whole.targets.items()},
-        )
-        network.evaluate_step(part)
+        network.evaluate_step(part_of(whole, start, stop))
         if stop > 8:  # Drained in the middle too.
             found = found.merged(network.drain_evaluation(), MEAN_ABSOLUTE_ERROR)
     sums = found.sums(MEAN_ABSOLUTE_ERROR)
@@ -138,7 +124,10 @@ def test_the_mean_absolute_error_is_pytorchs_over_batches_of_any_size(name: str)
 
 
 SENTENCES = sequential(
-    words=Input((6,), "int32"), embedded=Embedding(11, 4), flat=Flatten(), values=Dense(1)
+    words=layers.Input((6,), "int32"),
+    embedded=layers.Embedding(11, 4),
+    flat=layers.Flatten(),
+    values=layers.Dense(1),
 )
 
 
@@ -233,16 +222,13 @@ def test_a_measure_of_all_samples_at_once_keeps_their_rows(name: str, auc: Objec
     network = built(name, auc)
     network.warm(4)
     rng = np.random.default_rng(5)
-    inputs = regression_batch(50).inputs
     labels = rng.integers(0, 2, 50).astype(np.int32)
-    output = network.outputs(inputs)
+    whole = Batch(regression_batch(50).inputs, {"label": labels})
+    output = network.outputs(whole.inputs)
     wanted = roc_auc_score(labels, output[:, 1] - output[:, 0])
     found = EvaluationSums()
     for start in range(0, 50, 16):
-        own = slice(start, start + 16)
-        network.evaluate_step(
-            Batch({key: array[own] for key, array in inputs.items()}, {"label": labels[own]})
-        )
+        network.evaluate_step(part_of(whole, start, start + 16))
         found = found.merged(network.drain_evaluation(), AUC)
     assert found.samples == 50
     assert found.parts["score"].shape == (50,)
@@ -251,15 +237,13 @@ def test_a_measure_of_all_samples_at_once_keeps_their_rows(name: str, auc: Objec
 
 def test_nothing_evaluated_has_no_parts_and_merges_with_everything() -> None:
     some = EvaluationSums(1.0, 4, {"correct": np.float64(3)})  # type: ignore[dict-item]
-    for merged in (
-        some.merged(EvaluationSums(), ACCURACY),
-        EvaluationSums().merged(some, ACCURACY),
-    ):
-        assert merged.sums(ACCURACY) == {"correct": 3.0}
-        assert merged.samples == 4
+    nothing = EvaluationSums()
+    assert some.merged(nothing, ACCURACY) == some == nothing.merged(some, ACCURACY)
 
 
-PIXELS = sequential(fields=Input((4, 6, 2)), logits=Conv2D(3, 3), classes=Softmax())
+PIXELS = sequential(
+    fields=layers.Input((4, 6, 2)), logits=layers.Conv2D(3, 3), classes=layers.Softmax()
+)
 WEIGHTS = (1.0, 2.5, 0.5)
 
 
@@ -277,10 +261,7 @@ def ratios_of(logits: Any, mask: Any) -> float:  # noqa: ANN401 -- arrays, class
     total = 0.0
     for found, there in zip(logits.argmax(-1), mask, strict=True):
         for number in range(3):
-            one, other = (
-                {*map(tuple, np.argwhere(found == number))},
-                {*map(tuple, np.argwhere(there == number))},
-            )
+            one, other = ({*map(tuple, np.argwhere(m == number))} for m in (found, there))
             total += (len(one & other) / len(one | other) if one | other else 1.0) / 3
     return total
 

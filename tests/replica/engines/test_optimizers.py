@@ -10,29 +10,23 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from tests.support.engine_steps import (
+    assert_equal,
     given,
     hyperparameters,
     labelled,
+    network_of,
     relative_error,
 )
 from tests.support.networks import residual, sequential, trained_weights
+from tests.support.torch_engine import torch_network
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.graph import (
-    BatchNorm,
-    Conv2D,
-    Dense,
-    GlobalAveragePool2D,
-    Graph,
-    Input,
-    ReLU,
-    Softmax,
-)
+from aiperf_hpc.graph import Graph, layers
 from aiperf_hpc.morphism.weights.weight_file import Weights
-from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines.base import NetworkState, RankEngine, RankNetwork
-from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
+from aiperf_hpc.replica.engines.torch.network import TorchNetwork
+from aiperf_hpc.replica.engines.torch.optimizers import _norms
 
 RATE = 0.01
 SETTINGS: dict[str, dict[str, object]] = {
@@ -53,33 +47,36 @@ def one_of_each() -> Graph:
     Kernels of one pixel, of several and of none; what scales and shifts; biases.
     """
     return sequential(
-        image=Input((6, 6, 2)),
-        conv=Conv2D(3, 3),
-        norm=BatchNorm(),
-        relu=ReLU(),
-        pixels=Conv2D(5, 1),
-        pixels_norm=BatchNorm(),
-        pixels_relu=ReLU(),
-        pool=GlobalAveragePool2D(),
-        logits=Dense(4),
-        probabilities=Softmax(),
+        image=layers.Input((6, 6, 2)),
+        conv=layers.Conv2D(3, 3),
+        norm=layers.BatchNorm(),
+        relu=layers.ReLU(),
+        pixels=layers.Conv2D(5, 1),
+        pixels_norm=layers.BatchNorm(),
+        pixels_relu=layers.ReLU(),
+        pool=layers.GlobalAveragePool2D(),
+        logits=layers.Dense(4),
+        probabilities=layers.Softmax(),
     )
 
 
+GRAPH = one_of_each()
+WEIGHTS = trained_weights(GRAPH, np.random.default_rng(1))
+
+
 def built(
-    engine: RankEngine, optimizer: str, graph: Graph, weights: Weights, **changed: object
+    engine: RankEngine, optimizer: str, weights: Weights = WEIGHTS, **changed: object
 ) -> RankNetwork:
     used = SETTINGS[optimizer] | {"optimizer": optimizer} | changed
-    return engine.build(NetworkState(graph, weights, hyperparameters(**used)))
+    return network_of(engine, GRAPH, weights, **used)
 
 
 def gradients(step: int) -> dict[str, NDArray[np.float32]]:
-    """What is learnt in a step by each parameter of the graph, of very different sizes."""
+    """Return each parameter's gradient in a step; their sizes differ widely."""
     rng = np.random.default_rng(100 + step)
-    shapes = one_of_each().parameters
     return {
         name: rng.normal(0.0, 10.0 ** (number % 5 - 3), shape).astype(np.float32)
-        for number, (name, shape) in enumerate(shapes.items())
+        for number, (name, shape) in enumerate(GRAPH.parameters.items())
     }
 
 
@@ -119,8 +116,8 @@ def pytorchs(name: str, parameters: Mapping[str, torch.nn.Parameter]) -> torch.o
             return torch.optim.ASGD(groups, lr=RATE, lambd=0.0, t0=2, weight_decay=0.1)
 
 
-def parameters_of(weights: Weights) -> dict[str, torch.nn.Parameter]:
-    return {n: torch.nn.Parameter(torch.tensor(weights[n])) for n in one_of_each().parameters}
+def parameters_of() -> dict[str, torch.nn.Parameter]:
+    return {n: torch.nn.Parameter(torch.tensor(WEIGHTS[n])) for n in GRAPH.parameters}
 
 
 def train_both(
@@ -147,33 +144,27 @@ def test_updates_are_those_of_pytorch(engine: RankEngine, name: str, limit: floa
 
     Ours is another SGD where a rate changes or weights decay; here it does not, and they do not.
     """
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(1))
     changed: dict[str, object] = {"max_gradient_norm": limit}
     if name == "sgd":
         changed["weight_decay"] = 0.0
-    network = built(engine, name, graph, weights, **changed)
-    parameters = parameters_of(weights)
+    network, parameters = built(engine, name, **changed), parameters_of()
     optimizer = pytorchs(name, parameters)
     train_both(network, optimizer, parameters, limit)
     found = network.weights()
     for n, parameter in parameters.items():
         wanted = optimizer.state[parameter]["ax"] if name == "asgd" else parameter.detach()
-        moved = np.abs(wanted.numpy() - weights[n]).max()
-        rounding = 4 * np.finfo(np.float32).eps * np.abs(weights[n]).max()
+        moved = np.abs(wanted.numpy() - WEIGHTS[n]).max()
+        rounding = 4 * np.finfo(np.float32).eps * np.abs(WEIGHTS[n]).max()
         assert np.abs(found[n] - wanted.numpy()).max() < 1e-4 * moved + rounding, n
 
 
 @pytest.mark.parametrize("what", ["kernels", "all"])
 def test_decay_in_the_loss_is_the_l2_term_of_pytorchs_sgd(engine: RankEngine, what: str) -> None:
     """Which adds the decay times a parameter to its gradient, so that momenta have it too."""
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(1))
-    limits: dict[str, object] = {"max_gradient_norm": None}
     network = built(
-        engine, "sgd", graph, weights, **limits, weight_decay_of=what, weight_decay_in="loss"
+        engine, "sgd", max_gradient_norm=None, weight_decay_of=what, weight_decay_in="loss"
     )
-    parameters = parameters_of(weights)
+    parameters = parameters_of()
     decays = {n: 0.1 if what == "all" or n.endswith("/kernel") else 0.0 for n in parameters}
     groups = [{"params": [p], "weight_decay": decays[n]} for n, p in parameters.items()]
     optimizer = torch.optim.SGD(groups, lr=RATE, momentum=0.9)
@@ -188,14 +179,12 @@ def test_decay_of_all_parameters_shrinks_those_that_learn_nothing(
     engine: RankEngine, name: str
 ) -> None:
     """Without gradients nothing but weight decay moves a parameter, and it moves each."""
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(1))
     for what in ("kernels", "all"):
-        network = built(engine, name, graph, weights, weight_decay_of=what)
-        applied(network, {n: np.zeros_like(weights[n]) for n in graph.parameters}, RATE)
+        network = built(engine, name, weight_decay_of=what)
+        applied(network, {n: np.zeros_like(WEIGHTS[n]) for n in GRAPH.parameters}, RATE)
         found = network.weights()
-        for n in graph.parameters:
-            shrunk = np.linalg.norm(found[n]) < np.linalg.norm(weights[n])
+        for n in GRAPH.parameters:
+            shrunk = np.linalg.norm(found[n]) < np.linalg.norm(WEIGHTS[n])
             assert shrunk == (what == "all" or n.endswith("/kernel")), n
 
 
@@ -224,12 +213,9 @@ class Lamb:
 
 def test_lamb_is_the_papers(engine: RankEngine) -> None:
     """One parameter begins at zero, and one never has a gradient: both norms are zero once."""
-    graph = one_of_each()
-    weights = dict(trained_weights(graph, np.random.default_rng(1)))
-    zero, idle, *_ = (name for name in graph.parameters if name.endswith("/beta"))
-    weights[zero] = np.zeros_like(weights[zero])
-    network = built(engine, "lamb", graph, weights)
-    paper = Lamb(weights, list(graph.parameters))
+    zero, idle, *_ = (name for name in GRAPH.parameters if name.endswith("/beta"))
+    weights = WEIGHTS | {zero: np.zeros_like(WEIGHTS[zero])}
+    network, paper = built(engine, "lamb", weights), Lamb(weights, list(GRAPH.parameters))
     for step in range(10):
         slopes = gradients(step)
         slopes[idle][:] = 0.0
@@ -264,7 +250,8 @@ def test_both_engines_agree_over_20_steps(both: tuple[RankEngine, RankEngine], n
     """Losses within 1e-3, weights and outputs within 1e-2 of the largest, as with plain SGD."""
     graph = without_rounding_alone()
     weights = trained_weights(graph, np.random.default_rng(21))
-    networks = [built(engine, name, graph, weights, label_smoothing=0.1) for engine in both]
+    used = SETTINGS[name] | {"optimizer": name, "label_smoothing": 0.1}
+    networks = [network_of(engine, graph, weights, **used) for engine in both]
     for step in range(20):
         batch = labelled(graph, 16, seed=step)
         for network in networks:
@@ -287,11 +274,9 @@ def test_both_engines_agree_over_20_steps(both: tuple[RankEngine, RankEngine], n
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_step_in_halves_is_one_in_one_piece(engine: RankEngine, name: str) -> None:
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(3))
-    whole, halves = (built(engine, name, graph, weights) for _ in range(2))
+    whole, halves = (built(engine, name) for _ in range(2))
     for step in range(5):
-        batch = labelled(graph, 8, seed=step)
+        batch = labelled(GRAPH, 8, seed=step)
         whole.train_step(batch, rate(step))
         halves.apply(given(halves, batch, 1.0), rate(step))
     _assert_close(halves, whole, 1e-5)
@@ -303,23 +288,21 @@ def test_training_goes_on_from_a_state_to_the_last_bit(
     engine: RankEngine, name: str, precision: str
 ) -> None:
     """An evaluation and a look at weights and state lie between, as in a trial."""
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(9))
-    batches = [labelled(graph, 8, seed=step) for step in range(6)]
-    whole, first = (built(engine, name, graph, weights, precision=precision) for _ in range(2))
+    batches = [labelled(GRAPH, 8, seed=step) for step in range(6)]
+    whole, first = (built(engine, name, precision=precision) for _ in range(2))
     train(whole, batches, 0)
     train(first, batches[:3], 0)
     first.evaluate_step(batches[0])
     state = first.optimizer_state()
     used = hyperparameters(**SETTINGS[name] | {"optimizer": name, "precision": precision})
-    second = engine.build(NetworkState(graph, first.weights(), used, state))
-    assert _equal(second.weights(), first.weights())
-    assert _equal(second.optimizer_state(), state)
+    second = engine.build(NetworkState(GRAPH, first.weights(), used, state))
+    assert_equal(second.weights(), first.weights())
+    assert_equal(second.optimizer_state(), state)
     second.warm(8)
     for network in (first, second):
         train(network, batches[3:], 3)
-        assert _equal(network.weights(), whole.weights())
-        assert _equal(network.optimizer_state(), whole.optimizer_state())
+        assert_equal(network.weights(), whole.weights())
+        assert_equal(network.optimizer_state(), whole.optimizer_state())
 
 
 def train(network: RankNetwork, batches: list[Batch], first: int) -> None:
@@ -332,14 +315,12 @@ def train(network: RankNetwork, batches: list[Batch], first: int) -> None:
 def test_what_one_engine_has_begun_the_other_finishes(
     both: tuple[RankEngine, RankEngine], name: str, begins: int
 ) -> None:
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(22))
-    batches = [labelled(graph, 8, seed=step) for step in range(4)]
-    whole = built(both[begins], name, graph, weights)
+    batches = [labelled(GRAPH, 8, seed=step) for step in range(4)]
+    whole = built(both[begins], name)
     train(whole, batches[:2], 0)
     used = hyperparameters(**SETTINGS[name] | {"optimizer": name})
     other = both[1 - begins].build(
-        NetworkState(graph, whole.weights(), used, whole.optimizer_state())
+        NetworkState(GRAPH, whole.weights(), used, whole.optimizer_state())
     )
     for network in (whole, other):
         train(network, batches[2:], 2)
@@ -357,20 +338,12 @@ def _assert_close(found: RankNetwork, wanted: RankNetwork, tolerance: float) -> 
             assert error <= tolerance * max(np.abs(array).max(), 1e-6), key
 
 
-def _equal(one: Arrays, other: Arrays) -> bool:
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[key], array) for key, array in other.items()
-    )
-
-
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_state_of_another_optimizer_is_refused(engine: RankEngine, name: str) -> None:
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(4))
-    other = built(engine, "asgd" if name == "sgd" else "sgd", graph, weights)
+    other = built(engine, "asgd" if name == "sgd" else "sgd")
     used = hyperparameters(optimizer=name)
     with pytest.raises(EngineError, match="cannot resume from the state of another one: it has"):
-        engine.build(NetworkState(graph, weights, used, other.optimizer_state()))
+        engine.build(NetworkState(GRAPH, WEIGHTS, used, other.optimizer_state()))
 
 
 def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngine) -> None:
@@ -378,26 +351,22 @@ def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngin
 
     Training is that of plain SGD all the same.
     """
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(5))
-    averaged = built(engine, "asgd", graph, weights, averaging_start=0, weight_decay=0.0)
-    plain = built(
-        engine, "sgd", graph, weights, momentum=0.0, weight_decay=0.0, max_gradient_norm=None
-    )
+    averaged = built(engine, "asgd", averaging_start=0, weight_decay=0.0)
+    plain = built(engine, "sgd", momentum=0.0, weight_decay=0.0, max_gradient_norm=None)
     iterates = []
     for step in range(5):
-        batch = labelled(graph, 8, seed=step)
+        batch = labelled(GRAPH, 8, seed=step)
         for network in (averaged, plain):
             network.train_step(batch, 0.1)
         averaged.evaluate_step(batch)
         iterates.append(plain.weights())
     found, state = averaged.weights(), averaged.optimizer_state()
-    means = {n: np.mean([w[n] for w in iterates[1:]], axis=0) for n in graph.parameters}
+    means = {n: np.mean([w[n] for w in iterates[1:]], axis=0) for n in GRAPH.parameters}
     for name, wanted in means.items():
         assert relative_error(state[f"iterate:{name}"], iterates[-1][name]) < 1e-5, name
         assert relative_error(found[name], wanted) < 1e-5, name
-    shown = engine.build(NetworkState(graph, found, hyperparameters()))
-    batch = labelled(graph, 8, seed=9)
+    shown = network_of(engine, GRAPH, found)
+    batch = labelled(GRAPH, 8, seed=9)
     assert relative_error(averaged.outputs(batch.inputs), shown.outputs(batch.inputs)) < 1e-5
     assert averaged.drain_training() == pytest.approx(plain.drain_training(), rel=1e-5)
 
@@ -405,48 +374,36 @@ def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngin
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_loss_that_is_scaled_trains_as_one_that_is_not(name: str) -> None:
     """fp16 on the CPU, which the engine refuses for its speed; what overflows changes nothing."""
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(1))
     half, whole = (
-        TorchNetwork(
-            NetworkState(
-                graph,
-                weights,
-                hyperparameters(**SETTINGS[name] | {"optimizer": name, "precision": precision}),
-            ),
-            CLASSIFICATION,
-            Placement(torch.device("cpu"), cores=1, compiled=False),
-        )
+        torch_network(GRAPH, seed=1, **SETTINGS[name], optimizer=name, precision=precision)
         for precision in ("fp16", "fp32")
     )
     for step in range(3):
-        batch, part = labelled(graph, 32, seed=step), labelled(graph, 32, seed=10 + step)
+        batch, part = labelled(GRAPH, 32, seed=step), labelled(GRAPH, 32, seed=10 + step)
         for network in (half, whole):
             network.train_step(batch, RATE)
             network.apply(given(network, part, 1.0), RATE)
     found, wanted = half.weights(), whole.weights()
-    for parameter in graph.parameters:
-        moved = np.linalg.norm(wanted[parameter] - weights[parameter])
+    for parameter in GRAPH.parameters:
+        moved = np.linalg.norm(wanted[parameter] - WEIGHTS[parameter])
         assert np.linalg.norm(found[parameter] - wanted[parameter]) < 0.2 * moved, parameter
-    large = labelled(graph, 8)
+    large = labelled(GRAPH, 8)
     before = half.weights(), half.optimizer_state()
     half.train_step(
         labelled_images(large.inputs["image"] * np.float32(6e4), large.targets["label"]), RATE
     )
     after = half.weights(), half.optimizer_state()
-    assert all(np.array_equal(before[0][n], after[0][n]) for n in graph.parameters)
-    assert _equal(before[1], after[1])
+    assert all(np.array_equal(before[0][n], after[0][n]) for n in GRAPH.parameters)
+    assert_equal(before[1], after[1])
     half.train_step(large, RATE)  # Nothing that is no number is left of it anywhere.
     later = half.weights()
-    assert all(np.isfinite(later[n]).all() for n in graph.parameters)
-    assert not any(np.array_equal(after[0][n], later[n]) for n in graph.parameters)
+    assert all(np.isfinite(later[n]).all() for n in GRAPH.parameters)
+    assert not any(np.array_equal(after[0][n], later[n]) for n in GRAPH.parameters)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_norms_do_not_depend_on_the_threads(threads: int) -> None:
     """Ranks that compute a step on more threads or fewer end in the same weights."""
-    from aiperf_hpc.replica.engines.torch.optimizers import _norms
-
     values = [torch.from_numpy(np.random.default_rng(0).standard_normal(300_001, np.float32))]
     kept = torch.get_num_threads()
     try:
