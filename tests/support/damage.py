@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+Damage = Callable[[Path], object]
+"""Damages a folder."""
 
 
 def gone(path: Path) -> None:
@@ -45,3 +49,24 @@ def failing(action: Callable[..., T], *errors: int) -> Callable[..., T]:
         return action(*arguments, **named)
 
     return act
+
+
+def removed(name: str) -> Damage:
+    """Remove a file or a folder of a folder."""
+
+    def remove(folder: Path) -> None:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return remove
+
+
+def written(name: str, content: bytes | str = b"") -> Damage:
+    """Write a file of a folder."""
+    own = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / name).write_bytes(own)
+
+
+def resized(name: str, size: int) -> Damage:
+    """Cut a file of a folder to a size, or lengthen it by zeros."""
+    return lambda folder: os.truncate(folder / name, size)

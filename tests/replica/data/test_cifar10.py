@@ -16,13 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.support.damage import Damage, cut, removed, resized, written
 from tests.support.refusals import refused
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_dataset_manifest, save_dataset_manifest
-from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import cifar10
-from aiperf_hpc.replica.data import cifar10 as sources
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples
 from aiperf_hpc.replica.data.cifar10 import BATCH as OFFICIAL_BATCH
 from aiperf_hpc.replica.data.cifar10 import read_source
@@ -112,9 +111,9 @@ def _small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Take hundredths of CIFAR-10 for all of it: what is read depends on no size."""
     if request.node.get_closest_marker("cifar10"):
         return
-    monkeypatch.setattr(sources, "BATCH", BATCH)
-    monkeypatch.setattr(sources, "TRAIN_SAMPLES", 5 * BATCH)
-    monkeypatch.setattr(sources, "TEST_SAMPLES", BATCH)
+    monkeypatch.setattr(cifar10, "BATCH", BATCH)
+    monkeypatch.setattr(cifar10, "TRAIN_SAMPLES", 5 * BATCH)
+    monkeypatch.setattr(cifar10, "TEST_SAMPLES", BATCH)
     small = {name: (shape[0] // 100, *shape[1:]) for name, shape in cifar10._SHAPES.items()}
     monkeypatch.setattr(cifar10, "_SHAPES", small)
 
@@ -190,20 +189,6 @@ def test_the_python_batch_made_here_is_what_pickle_reads(toy: list[Samples]) -> 
     assert np.array_equal(batch[b"data"][5, :1024].reshape(32, 32), toy[0].images[5, :, :, 0])
 
 
-@pytest.fixture
-def black(tmp_path: Path) -> Path:
-    """Binary batches of black images. The files are all hole, so that they take no space."""
-    for name in BATCHES:
-        write_folder(tmp_path / "black", {f"{name}.bin": b""})
-        os.truncate(tmp_path / "black" / f"{name}.bin", BATCH * 3073)
-    return tmp_path / "black"
-
-
-@pytest.fixture
-def python(toy_files: FilesOf, tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "python", toy_files("python"))
-
-
 def _refused(source: Path, message: str) -> None:
     with refused(message):
         read_source(source)
@@ -223,11 +208,6 @@ def test_a_source_that_is_no_archive(content: bytes | None, message: str, tmp_pa
     _refused(tmp_path / "x.tar.gz", message)
 
 
-def test_a_folder_of_something_else(tmp_path: Path) -> None:
-    (tmp_path / "train.bin").write_bytes(b"CIFAR-100")
-    _refused(tmp_path, "holds no CIFAR-10")
-
-
 @pytest.mark.parametrize("fraction", [0.02, 0.5, 0.999])
 def test_a_truncated_archive(fraction: float, toy_files: FilesOf, tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "x.tar.gz", "x", toy_files("binary"))
@@ -243,86 +223,73 @@ def test_a_damaged_archive(toy_files: FilesOf, tmp_path: Path) -> None:
     _refused(archive, "is not a complete archive|has no|bytes")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda f: (f / "data_batch_3.bin").unlink(), "has no data_batch_3.bin"),
-        (
-            lambda f: os.truncate(f / "data_batch_4.bin", 300_000),
-            "data_batch_4.bin has 300000 bytes, not 307300",
-        ),
-        (
-            lambda f: os.truncate(f / "test_batch.bin", 10**12),
-            "test_batch.bin is not a file of CIFAR-10: it has 1000000000000 bytes",
-        ),
-    ],
+def _black(samples: int) -> Samples:
+    black = np.zeros((samples, 32, 32, 3), np.uint8)
+    return Samples(black, black[:, 0, 0, 0])
+
+
+def _png(width: int, height: int) -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (width, height)).save(content, "PNG")
+    return content.getvalue()
+
+
+NO_PICKLES = (
+    b"",
+    b"no pickle",
+    pickle.dumps([1, 2]),
+    pickle.dumps({b"labels": [1], b"data": 7}),
+    pickle.dumps({b"labels": [1]}),
+    b"\x80\x02cnumpy\nndarray\n.",
 )
-def test_wrong_batches_are_named(
-    change: Callable[[Path], object], message: str, black: Path
+NO_LABELS = ("", "{}", "[1, 2]", f"[{'10,' * 99}1]", f"[{'-1,' * 99}1]", '"x"')
+SPRITE = "data_batch_5.png"
+REFUSED: list[tuple[str, Damage, str]] = [
+    ("binary", removed("data_batch_3.bin"), "has no data_batch_3.bin"),
+    ("binary", resized("data_batch_4.bin", 300_000), "4.bin has 300000 bytes, not 307300"),
+    (
+        "binary",
+        resized("test_batch.bin", 10**12),
+        "test_batch.bin is not a file of CIFAR-10: it has 1000000000000 bytes",
+    ),
+    *(
+        ("python", written("test_batch", content), "test_batch is not a batch of CIFAR-10")
+        for content in NO_PICKLES
+    ),
+    (
+        "python",
+        written("test_batch", python_batch(_black(30))),
+        r"test_batch is not a batch of CIFAR-10: its data are \(30, 3072\)",
+    ),
+    *(
+        ("npm", written("test_lables.json", labels), "test_lables.json is not a list of labels")
+        for labels in NO_LABELS
+    ),
+    ("npm", lambda f: cut(f / SPRITE), f"{SPRITE} is not a batch of CIFAR-10"),
+    ("npm", written(SPRITE, b"GIF89a"), f"{SPRITE} is not a batch of CIFAR-10: it is no image"),
+    ("npm", written(SPRITE, _png(8, 8)), f"{SPRITE} is not .*: it is 8 by 8 pixels"),
+]
+
+
+@pytest.mark.parametrize(("form", "damage", "message"), REFUSED)
+def test_wrong_files_are_named(
+    form: str, damage: Damage, message: str, toy_files: FilesOf, tmp_path: Path
 ) -> None:
-    change(black)
-    _refused(black, message)
+    source = write_folder(tmp_path / "source", toy_files(form))
+    damage(source)
+    _refused(source, message)
 
 
-def test_a_pickle_that_runs_something_is_refused(python: Path, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    command = f"cos\nsystem\n(S'touch {mark}'\ntR.".encode()
-    (python / "data_batch_2").write_bytes(command)
-    _refused(python, "data_batch_2 is not a batch of CIFAR-10: it asks for os.system")
+def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    written("train.bin", b"CIFAR-100")(tmp_path)
+    _refused(tmp_path, "holds no CIFAR-10")
+
+
+def test_a_pickle_that_runs_something_is_refused(toy_files: FilesOf, tmp_path: Path) -> None:
+    mark, source = tmp_path / "mark", write_folder(tmp_path / "source", toy_files("python"))
+    written("data_batch_2", f"cos\nsystem\n(S'touch {mark}'\ntR.")(source)
+    _refused(source, "data_batch_2 is not a batch of CIFAR-10: it asks for os.system")
     assert not mark.exists()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"no pickle",
-        pickle.dumps([1, 2]),
-        pickle.dumps({b"labels": [1], b"data": 7}),
-        pickle.dumps({b"labels": [1]}),
-        b"\x80\x02cnumpy\nndarray\n.",
-    ],
-)
-def test_pickles_of_something_else(content: bytes, python: Path) -> None:
-    (python / "test_batch").write_bytes(content)
-    _refused(python, "test_batch is not a batch of CIFAR-10")
-
-
-def test_a_pickled_array_of_another_shape(toy: list[Samples], python: Path) -> None:
-    small = Samples(toy[0].images[:30], toy[0].labels[:30])
-    (python / "test_batch").write_bytes(python_batch(small))
-    _refused(python, r"test_batch is not a batch of CIFAR-10: its data are \(30, 3072\)")
-
-
-@pytest.fixture(scope="module")
-def black_sprites() -> dict[str, bytes]:
-    black = np.zeros((BATCH, 32, 32, 3), np.uint8)
-    return files_of("npm", [Samples(black, black[:, 0, 0, 0])] * 6)
-
-
-@pytest.fixture
-def npm(black_sprites: dict[str, bytes], tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "npm", black_sprites)
-
-
-@pytest.mark.parametrize(
-    "labels", ["", "{}", "[1, 2]", f"[{'10,' * 99}1]", f"[{'-1,' * 99}1]", '"x"']
-)
-def test_labels_that_are_none(labels: str, npm: Path) -> None:
-    (npm / "test_lables.json").write_text(labels)
-    _refused(npm, "test_lables.json is not a list of labels")
-
-
-def test_sprites_that_are_none(npm: Path) -> None:
-    whole = (npm / "data_batch_5.png").read_bytes()
-    (npm / "data_batch_5.png").write_bytes(whole[: len(whole) // 2])
-    _refused(npm, "data_batch_5.png is not a batch of CIFAR-10")
-    (npm / "data_batch_5.png").write_bytes(b"GIF89a")
-    _refused(npm, "data_batch_5.png is not a batch of CIFAR-10: it is no image")
-    small = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(small, "PNG")
-    (npm / "data_batch_5.png").write_bytes(small.getvalue())
-    _refused(npm, "data_batch_5.png is not a batch of CIFAR-10: it is 8 by 8 pixels")
 
 
 # Preparing
@@ -333,26 +300,22 @@ def binary(toy_files: FilesOf, tmp_path: Path) -> Path:
     return write_folder(tmp_path / "binary", toy_files("binary"))
 
 
-def test_content_that_differs_is_refused(black: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    with pytest.raises(DatasetError, match="is not CIFAR-10: its content has the SHA-256"):
-        cifar10.prepare(black, target)
-    assert not target.exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["black"]
+def test_content_that_differs_is_refused(binary: Path, tmp_path: Path) -> None:
+    with refused("is not CIFAR-10: its content has the SHA-256"):
+        cifar10.prepare(binary, tmp_path / "target")
+    assert [path.name for path in tmp_path.iterdir()] == ["binary"]
 
 
-def test_shards_are_for_others(black: Path, tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match="no shards"):
-        cifar10.prepare(black, tmp_path / "target", Options(shards=3))
+def test_shards_are_for_others(binary: Path, tmp_path: Path) -> None:
+    with refused("no shards"):
+        cifar10.prepare(binary, tmp_path / "target", Options(shards=3))
 
 
 @pytest.mark.usefixtures("toy_is_cifar10")
 def test_a_full_disk(binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    with pytest.raises(
-        DatasetError, match=r"no space for the dataset in .*: it needs 1\.758 MiB, 1000 B"
-    ):
+    with refused(r"no space for the dataset in .*: it needs 1\.758 MiB, 1000 B"):
         cifar10.prepare(binary, tmp_path / "target")
     assert [path.name for path in tmp_path.iterdir()] == ["binary"]
 
@@ -400,12 +363,9 @@ def _change(folder: Path, name: str, place: int, content: bytes) -> None:
     ("change", "message"),
     [
         (shutil.rmtree, "there is no folder"),
-        (lambda f: os.truncate(f / "train_images.npy", 1_000_000), "train_images.npy is damaged"),
-        (lambda f: (f / "train_images.npy").write_bytes(b""), "train_images.npy is damaged"),
-        (
-            lambda f: (f / "train_images.npy").unlink(),
-            "cannot read .*train_images.npy: No such file",
-        ),
+        (resized("train_images.npy", 1_000_000), "train_images.npy is damaged"),
+        (written("train_images.npy"), "train_images.npy is damaged"),
+        (removed("train_images.npy"), "cannot read .*train_images.npy: No such file"),
         (lambda f: _change(f, "test_images.npy", 50_000, b"\xee"), "is not CIFAR-10"),
         (lambda f: _change(f, "train_labels.npy", 490, b"\x0b"), "is not CIFAR-10"),
         (
@@ -418,9 +378,7 @@ def _change(folder: Path, name: str, place: int, content: bytes) -> None:
         ),
     ],
 )
-def test_a_damaged_folder_is_not_loaded(
-    change: Callable[[Path], object], message: str, prepared: Path
-) -> None:
+def test_a_damaged_folder_is_not_loaded(change: Damage, message: str, prepared: Path) -> None:
     change(prepared)
     _not_loaded(prepared, message)
 

@@ -7,13 +7,15 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 from PIL import Image
+from tests.support.command import AIPERF, aiperf_process
 from tests.support.imagenet_source import content_of, jpeg
 from tests.support.processes import in_a_group
 from tests.support.refusals import refused
@@ -26,31 +28,20 @@ from aiperf_hpc.primary.control.prepare import describe_dataset
 from aiperf_hpc.replica.data import dataset_names, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
 
-COMMAND = (sys.executable, "-m", "aiperf_hpc.replica.data")
-DATA = (sys.executable, "-m", "aiperf_hpc.cli", "data")
+DATA = ("data",)
 
 
-def _aiperf_data(arguments: list[object]) -> subprocess.CompletedProcess[str]:
-    command = [*DATA, *map(str, arguments)]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
-
-
-@pytest.fixture(autouse=True)
-def _same_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the command sets for its own process is undone here."""
-    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "TF_CPP_MIN_LOG_LEVEL"):
-        monkeypatch.setenv(variable, "")  # so that it is restored, to whatever it was
-        monkeypatch.delenv(variable)
-
-
-def _refused(capsys: pytest.CaptureFixture[str], arguments: list[object], message: str) -> None:
-    status = main([str(argument) for argument in arguments])
+def _refused(capsys: pytest.CaptureFixture[str], arguments: Sequence[object], message: str) -> None:
+    assert main([str(argument) for argument in arguments]) == 2
     out, err = capsys.readouterr()
-    assert status == 2
     assert out == ""
-    assert err.startswith("aiperf: ")
-    assert err.count("\n") == 1
-    assert message in err
+    (line,) = err.splitlines()
+    assert line.startswith("aiperf: ")
+    assert message in line
+
+
+def _prepare(source: Path, target: Path, name: str = "imagenet") -> list[object]:
+    return ["prepare", name, "--from", source, "--to", target]
 
 
 def test_describe(imagenet_folder: Path) -> None:
@@ -62,8 +53,7 @@ def test_describe(imagenet_folder: Path) -> None:
 
 def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> None:
     target = tmp_path / "new" / "folder"
-    options = ["--from", imagenet_source, "--to", target, "--shards", 2, "--restart"]
-    done = _aiperf_data(["prepare", "imagenet", *options])
+    done = aiperf_process(*DATA, *_prepare(imagenet_source, target), "--shards", 2, "--restart")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == (
@@ -73,16 +63,11 @@ def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> N
     assert lines[-3] == "converted to RGB JPEG: 1 CMYK JPEG, 1 PNG"
     assert lines[-2].startswith("imagenet: 27 training and 12 validation images of 3 classes in ")
     assert lines[-1] == f"SHA-256 {load_dataset_manifest(target, 'imagenet').sha256}"
-    assert sorted(path.name for path in target.iterdir()) == [
-        "dataset.json",
-        "shards.json",
-        "sizes.npy",
-        "train-00000-of-00002",
-        "train-00001-of-00002",
-        "validation-00000-of-00001",
-    ]
+    shards = {"train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001"}
+    made = {path.name for path in target.iterdir()}
+    assert made == shards | {"dataset.json", "shards.json", "sizes.npy"}
     os.truncate(target / "train-00001-of-00002", 10)
-    done = _aiperf_data(["verify", target, "--decode"])
+    done = aiperf_process(*DATA, "verify", target, "--decode")
     assert (done.returncode, done.stdout) == (1, "")
     named, summary = done.stderr.splitlines()
     assert named.startswith("aiperf: dataset 'imagenet': ")
@@ -95,7 +80,7 @@ def test_prepare_from_nothing(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = tmp_path / "none", tmp_path / "target"
-    _refused(capsys, ["prepare", name, "--from", source, "--to", target], str(source))
+    _refused(capsys, _prepare(source, target, name), str(source))
     assert not list(tmp_path.iterdir())
 
 
@@ -103,7 +88,7 @@ def test_prepare_from_nothing(
 def test_a_dataset_in_no_folder_is_not_prepared_nor_read_from_one(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["prepare", name, "--from", tmp_path, "--to", tmp_path / "x"]
+    arguments = _prepare(tmp_path, tmp_path / "x", name)
     _refused(capsys, arguments, f"dataset '{name}' needs no preparation")
     with refused(f"dataset '{name}' is in no folder; leave it out"):
         load_dataset(DatasetConfig.model_validate({"name": name, "path": tmp_path}), 1)
@@ -111,14 +96,7 @@ def test_a_dataset_in_no_folder_is_not_prepared_nor_read_from_one(
 
 def test_unknown_names_and_missing_options(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["prepare", "mnist"], ["prepare", "cifar10"], []):
-        assert main(arguments) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("aiperf: ")
-        assert len(error.splitlines()) == 1
-
-
-def _prepare(source: Path, target: Path) -> list[object]:
-    return ["prepare", "imagenet", "--from", source, "--to", target]
+        _refused(capsys, arguments, "")
 
 
 def test_targets_that_are_taken(
@@ -152,23 +130,15 @@ def test_a_target_on_a_read_only_file_system(
     _refused(capsys, _prepare(imagenet_source, Path("/proc/x")), "cannot write the dataset to")
 
 
-def _with_little_space(arguments: list[object]) -> subprocess.CompletedProcess[str]:
-    def limit() -> None:  # no file may grow over 100 kB: writing fails as on a full disk
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-
-    return subprocess.run(
-        [*COMMAND, *(str(argument) for argument in arguments)],
-        check=False,
-        capture_output=True,
-        text=True,
-        preexec_fn=limit,
-    )
-
-
 def test_shards_that_cannot_be_written(imagenet_source: Path, tmp_path: Path) -> None:
-    done = _with_little_space([*_prepare(imagenet_source, tmp_path / "x"), "--shards", "1"])
-    assert done.returncode == 2
     folder = tmp_path / "x"
+    command = [sys.executable, "-m", "aiperf_hpc.replica.data", *_prepare(imagenet_source, folder)]
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))
+    done = subprocess.run(  # No file may be larger than 100 kB, so that writing fails.
+        [*map(str, command), "--shards", "1"],
+        check=False, stderr=subprocess.PIPE, text=True, preexec_fn=limit,
+    )  # fmt: skip
+    assert done.returncode == 2
     unfinished = folder.with_name("x.partial")
     kept = (
         f"; 1 of 2 shards are kept in {unfinished}; run the same command again to resume"
@@ -230,7 +200,7 @@ def _begun(source: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
     def writes() -> bool:
         return any(shard.stat().st_size for shard in folder.glob("x.partial/dataset/train-*"))
 
-    with in_a_group(*DATA, *_prepare(source, folder / "x")) as process:
+    with in_a_group(*AIPERF, *DATA, *_prepare(source, folder / "x")) as process:
         until(writes, of=process)
         yield process
 
@@ -268,7 +238,7 @@ def test_an_interrupted_preparation_keeps_its_shards(slow_source: Path, tmp_path
         return _kept(tmp_path) > kept
 
     for again in (False, True):
-        with in_a_group(*DATA, *arguments) as process:
+        with in_a_group(*AIPERF, *DATA, *arguments) as process:
             until(goes_on, of=process)
             os.killpg(process.pid, signal.SIGINT)
             output, errors = process.communicate(timeout=PATIENCE_SECONDS)
@@ -293,9 +263,9 @@ def test_a_killed_preparation_is_gone_on_with(
     content = last.read_bytes()
     last.unlink()
     os.mkfifo(last)  # It is waited for what is in it, in the last shard.
-    with in_a_group(*DATA, *arguments) as process:
+    with in_a_group(*AIPERF, *DATA, *arguments) as process:
         until(lambda: _kept(tmp_path) == 5, of=process)
-        beside = _aiperf_data(arguments)
+        beside = aiperf_process(*DATA, *arguments)
         assert beside.returncode == 2
         assert f"is preparing {target}; wait for its end" in beside.stderr
         os.killpg(process.pid, signal.SIGKILL)
@@ -303,7 +273,7 @@ def test_a_killed_preparation_is_gone_on_with(
     kept = {path: path.stat().st_ino for path in (tmp_path / "x.partial" / "dataset").iterdir()}
     last.unlink()
     last.write_bytes(content)
-    done = _aiperf_data(arguments)
+    done = aiperf_process(*DATA, *arguments)
     assert f"resuming in {tmp_path / 'x.partial'}: 5 of 6 shards are kept\n" in done.stdout
     same = [
         path.name for path, number in kept.items() if (target / path.name).stat().st_ino == number

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from tests.support.damage import flip, longer
+from tests.support.damage import Damage, cut, flip, gone, longer, removed, resized, written
 from tests.support.imagenet_readers import agree, open_folder, pixels_of
 from tests.support.refusals import refused
 
@@ -367,38 +366,32 @@ def _manifest(folder: Path, **changed: object) -> None:
 
 
 THIRD, FOURTH = "train-00002-of-00004", "train-00003-of-00004"
-Change = Callable[[Path], object]
+HELD_OUT = "validation-00001-of-00002"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (shutil.rmtree, "there is no folder"),
-        (lambda f: (f / "dataset.json").unlink(), "has no dataset.json"),
-        (lambda f: (f / THIRD).unlink(), f"cannot read .*{THIRD}: No such file or directory"),
-        (lambda f: os.truncate(f / FOURTH, 100), f"{FOURTH} is truncated: it has 100 bytes, not"),
-        (
-            lambda f: os.truncate(f / "validation-00001-of-00002", 100),
-            "validation-00001-of-00002 is truncated: it has 100 bytes, not",
-        ),
+        (removed("dataset.json"), "has no dataset.json"),
+        (removed(THIRD), f"cannot read .*{THIRD}: No such file or directory"),
+        (resized(FOURTH, 100), f"{FOURTH} is truncated: it has 100 bytes, not"),
+        (resized(HELD_OUT, 100), f"{HELD_OUT} is truncated: it has 100 bytes, not"),
         (lambda f: longer(f / THIRD), f"{THIRD} is not the shard that was prepared: it has"),
         (_swap, "train-0000[12]-of-00004 is (truncated|not the shard)"),
         (lambda f: flip(f / THIRD, 100), f"{THIRD} is not the shard that was prepared: its"),
-        (lambda f: (f / "sizes.npy").write_bytes(b"x"), "sizes.npy is damaged; prepare it again"),
-        (
-            lambda f: (f / "sizes.npy").unlink(),
-            "cannot read .*sizes.npy: No such file or directory; prepare it again",
-        ),
+        (written("sizes.npy", b"x"), "sizes.npy is damaged; prepare it again"),
+        (removed("sizes.npy"), "cannot read .*sizes.npy: No such file .*; prepare it again"),
         *(
-            (lambda f, content=content: (f / "shards.json").write_text(content), "is damaged")
+            (written("shards.json", content), "is damaged")
             for content in ("", "{}", '{"schema_version": 2}', "[]", "\x00")
         ),
-        (lambda f: (f / "shards.json").unlink(), "cannot read .*shards.json: No such file"),
+        (removed("shards.json"), "cannot read .*shards.json: No such file"),
         (lambda f: _manifest(f, train_samples=26), "of two preparations"),
         (lambda f: _manifest(f, name="cifar10"), "holds 'cifar10'"),
     ],
 )
-def test_a_damaged_folder_is_not_loaded(change: Change, message: str, folder: Path) -> None:
+def test_a_damaged_folder_is_not_loaded(change: Damage, message: str, folder: Path) -> None:
     change(folder)
     with refused(message):
         open_folder(folder)
@@ -419,10 +412,6 @@ def _damage(shard: Path) -> None:
     flip(shard, -200)
 
 
-def _truncate(shard: Path) -> None:
-    os.truncate(shard, shard.stat().st_size // 2)
-
-
 def _exchange(shard: Path) -> None:
     """Another dataset's shard, of the same size."""
     size = shard.stat().st_size
@@ -437,10 +426,10 @@ def _shorten(shard: Path) -> None:
         file.truncate(sum(sizes[:-1]))
 
 
-@pytest.mark.parametrize("change", [_damage, _truncate, _shorten, _exchange, Path.unlink])
+@pytest.mark.parametrize("change", [_damage, cut, _shorten, _exchange, gone])
 def test_a_shard_that_changes_in_a_run_is_named(
     load: Load,
-    change: Callable[[Path], None],
+    change: Damage,
     ramps: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -451,10 +440,10 @@ def test_a_shard_that_changes_in_a_run_is_named(
     change(folder / "train-00002-of-00003")
     said = {
         _damage: "train-00002-of-00003: the record at byte .* is damaged",
-        _truncate: "train-00002-of-00003(: it ends within the record| is truncated)",
+        cut: "train-00002-of-00003(: it ends within the record| is truncated)",
         _shorten: "train-00002-of-00003(: it ends within the record| is truncated)",
         _exchange: "train-00002-of-00003(: there is no record| is not the shard that was)",
-        Path.unlink: "cannot read .*train-00002-of-00003: No such file or directory",
+        gone: "cannot read .*train-00002-of-00003: No such file or directory",
     }
     with refused(f"{said[change]}.*; prepare .* again"):
         _epoch(dataset)

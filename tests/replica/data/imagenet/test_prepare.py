@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from tests.replica.data.conftest import Photo
+from tests.support.damage import Damage, cut, removed
 from tests.support.imagenet_layouts import flatten, val_labels
 from tests.support.imagenet_readers import images_of
 from tests.support.imagenet_source import jpeg
@@ -170,9 +170,6 @@ def _an_image(source: Path) -> Path:
     return sorted(source.glob("train/*/*.JPEG"))[4]
 
 
-Change = Callable[[Path], object]
-
-
 def _without_classes(source: Path) -> None:
     for folder in list((source / "train").iterdir()):
         shutil.rmtree(folder)
@@ -190,7 +187,7 @@ def _truncated_png(source: Path) -> None:
     _an_image(source).write_bytes(content.getvalue()[:3000])
 
 
-def _labels(change: Callable[[list[str]], list[str]]) -> Change:
+def _labels(change: Callable[[list[str]], list[str]]) -> Damage:
     """Return what makes validation flat and changes the lines of its labels."""
 
     def edit(source: Path) -> None:
@@ -204,7 +201,7 @@ def _labels(change: Callable[[list[str]], list[str]]) -> Change:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: shutil.rmtree(s / "val"), "cannot read .*/val: No such file or directory"),
+        (removed("val"), "cannot read .*/val: No such file or directory"),
         (shutil.rmtree, "cannot read .*/source: No such file or directory"),
         (_without_classes, "has 0 class folders; expected train/<wnid>/"),
         (lambda s: (s / "train" / "n09999999").mkdir(), "n09999999 has no JPEG files"),
@@ -226,10 +223,7 @@ def _labels(change: Callable[[list[str]], list[str]]) -> Change:
             lambda s: (flatten(s), (s / "val_labels.txt").write_bytes(b"\xff\xfe\x00")),
             "cannot read .*val_labels.txt: it is not text",
         ),
-        (
-            lambda s: os.truncate(_an_image(s), _an_image(s).stat().st_size // 2),
-            r"\.JPEG is corrupt",
-        ),
+        (lambda s: cut(_an_image(s)), r"\.JPEG is corrupt"),
         (_truncated_png, r"\.JPEG is corrupt: "),
         *(
             (lambda s, content=content: _an_image(s).write_bytes(content), r"\.JPEG is corrupt: ")
@@ -238,7 +232,7 @@ def _labels(change: Callable[[list[str]], list[str]]) -> Change:
         (_dangling, r"cannot read .*\.JPEG: No such file or directory"),
     ],
 )
-def test_a_wrong_source_is_refused(change: Change, message: str, source: Path) -> None:
+def test_a_wrong_source_is_refused(change: Damage, message: str, source: Path) -> None:
     change(source)
     _refused(source, message)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import imagenet_layouts as layouts
+from tests.support.damage import Damage, removed, written
 from tests.support.refusals import refused
 
 from aiperf_hpc import extras
@@ -19,7 +20,6 @@ from aiperf_hpc.replica.data.imagenet.sources import ImageSource, open_source, p
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 
-Damage = Callable[[Path], object]
 IMAGES = "ILSVRC/Data/CLS-LOC"
 FIRST, SECOND, THIRD = "n01440764", "n02084071", "n03000134"
 
@@ -36,8 +36,7 @@ def _refused(source: Path, message: str) -> None:
 # Folders
 
 
-def _move(source: Path, image: str, to: str) -> None:
-    (source / image).rename(source / to)
+MIXED = "has class folders and images beside them, like loose.JPEG"
 
 
 def _with_parquet(source: Path) -> None:
@@ -53,22 +52,10 @@ def _with_parquet(source: Path) -> None:
             lambda source: (source / IMAGES / "train").mkdir(parents=True),
             "is a mixture of layouts: it has train/ and ILSVRC/Data/CLS-LOC/",
         ),
-        (
-            lambda source: (source / "val" / "loose.JPEG").touch(),
-            "val has class folders and images beside them, like loose.JPEG",
-        ),
-        (
-            lambda source: (source / "train" / "loose.JPEG").touch(),
-            "train has class folders and images beside them, like loose.JPEG",
-        ),
-        (
-            lambda source: shutil.rmtree(source / "val" / SECOND),
-            f"val has no image of the class {SECOND}$",
-        ),
-        (
-            lambda source: shutil.rmtree(source / "train" / SECOND),
-            f"val/{SECOND} is a class that train/ does not have",
-        ),
+        (written("val/loose.JPEG"), f"val {MIXED}"),
+        (written("train/loose.JPEG"), f"train {MIXED}"),
+        (removed(f"val/{SECOND}"), f"val has no image of the class {SECOND}$"),
+        (removed(f"train/{SECOND}"), f"val/{SECOND} is a class that train/ does not have"),
         (
             lambda source: shutil.copy(
                 source / "val" / FIRST / "ILSVRC2012_val_00000001.JPEG", source / "val" / SECOND
@@ -177,17 +164,17 @@ def test_kaggles_classes(old: str, new: str, message: str, source: Path) -> None
     _refused(source, message)
 
 
-def _truth(source: Path) -> Path:
-    return source / "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
+META = "ILSVRC2012_devkit_t12/data/meta.mat"
+TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda s: _truth(s).unlink(), "cannot read .*ground_truth.txt: No such file"),
-        (lambda s: _truth(s).write_text("1\n9\n"), "ground_truth.txt, line 2: 9 is no class"),
-        (lambda s: _truth(s).write_text("1\n2\n"), r"no label of \S+00000003.JPEG \(and 9 more\)"),
-        (lambda s: _truth(s).with_name("meta.mat").write_bytes(b"x" * 200), "meta.mat is damaged"),
+        (removed(TRUTH), "cannot read .*ground_truth.txt: No such file"),
+        (written(TRUTH, "1\n9\n"), "ground_truth.txt, line 2: 9 is no class"),
+        (written(TRUTH, "1\n2\n"), r"no label of \S+00000003.JPEG \(and 9 more\)"),
+        (written(META, b"x" * 200), "meta.mat is damaged"),
     ],
 )
 def test_the_devkit(damage: Damage, message: str, source: Path) -> None:
