@@ -26,6 +26,11 @@ def open_folder(folder: Path | None, *, engine: str = "torch", **values: object)
     return load(DatasetConfig.model_validate(settings), 2, engine)
 
 
+def both_readers(folder: Path, **values: object) -> tuple[ImageNetDataset, ImageNetDataset]:
+    """Open a folder by TensorFlow's reader and by Pillow's."""
+    return open_folder(folder, engine="tensorflow", **values), open_folder(folder, **values)
+
+
 def agree(theirs: Iterable[Batch], ours: Iterable[Batch]) -> None:
     """Require the same samples in the same order, each with the same pixels.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 
 Photo = Callable[[int], Image.Image]
+LeaveFree = Callable[[int], None]
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +29,17 @@ def photo() -> Photo:
 def make_source() -> Callable[[Path], Path]:
     """Write a little ImageNet in the official layout, and return its folder."""
     return write_source
+
+
+@pytest.fixture
+def leave_free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Set the free bytes of all file systems."""
+
+    def leave(free: int) -> None:
+        usage = shutil._ntuple_diskusage(10**9, 10**9 - free, free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+    return leave
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 
 from aiperf_hpc.replica.data.arrays import (
-    ArrayDataset,
     Augmentation,
     Bytes,
     Normalization,
-    Samples,
 )
-from aiperf_hpc.trial import DatasetInfo
 
 RANDOM = np.random.default_rng(0)
 
@@ -61,35 +58,3 @@ def test_normalization(shape: tuple[int, ...]) -> None:
     for channel in range(shape[-1]):
         expected = (images[..., channel].astype(np.float64) - mean[channel]) / std[channel]
         assert np.allclose(normal[..., channel], expected, atol=1e-5)
-
-
-def _dataset(augmentation: Augmentation | None, train: int = 23) -> ArrayDataset:
-    """Samples whose pixels are all the number of the sample, which is its label too."""
-    numbers = np.arange(train, dtype=np.uint8)
-    images = np.broadcast_to(numbers[:, None, None, None], (train, 4, 4, 3)).copy()
-    info = DatasetInfo.of_labelled_images(
-        name="test",
-        sha256="",
-        classes=train,
-        shape=(4, 4, 3),
-        train_samples=train,
-        validation_samples=5,
-    )
-    plain = Normalization((0.0,) * 3, (1.0,) * 3)
-    held_out = Samples(images[:5], numbers[:5])
-    return ArrayDataset(info, Samples(images, numbers), held_out, plain, augmentation)
-
-
-@pytest.mark.parametrize("batch_size", [1, 4, 23, 100])
-def test_an_epoch_has_each_sample_once_with_its_label(batch_size: int) -> None:
-    batches = list(_dataset(None).train(0, batch_size, 0))
-    labels = np.concatenate([batch.targets["label"] for batch in batches])
-    assert sorted(labels.tolist()) == list(range(23))
-    assert [batch.size for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
-    for batch in batches:
-        assert np.array_equal(batch.inputs["image"][:, 0, 0, 0], batch.targets["label"])
-
-
-def test_validation_is_in_stored_order() -> None:
-    labels = [batch.targets["label"].tolist() for batch in _dataset(None).validation(2)]
-    assert labels == [[0, 1], [2, 3], [4]]

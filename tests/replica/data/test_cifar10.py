@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.replica.data.conftest import LeaveFree
 from tests.support.damage import Damage, cut, removed, resized, written
 from tests.support.refusals import refused
 
@@ -162,12 +163,7 @@ def toy_is_cifar10(monkeypatch: pytest.MonkeyPatch, toy_sha256: str) -> None:
 @pytest.mark.parametrize("form", FOLDERS)
 @pytest.mark.parametrize("packed", ["archive", "folder", "folder in a folder"])
 def test_all_forms_have_the_same_samples(
-    form: str,
-    packed: str,
-    toy: list[Samples],
-    toy_files: FilesOf,
-    toy_sha256: str,
-    tmp_path: Path,
+    form: str, packed: str, toy: list[Samples], toy_files: FilesOf, toy_sha256: str, tmp_path: Path
 ) -> None:
     files = toy_files(form)
     if packed == "archive":
@@ -272,7 +268,7 @@ REFUSED: list[tuple[str, Damage, str]] = [
 
 
 @pytest.mark.parametrize(("form", "damage", "message"), REFUSED)
-def test_wrong_files_are_named(
+def test_wrong_files(
     form: str, damage: Damage, message: str, toy_files: FilesOf, tmp_path: Path
 ) -> None:
     source = write_folder(tmp_path / "source", toy_files(form))
@@ -312,9 +308,8 @@ def test_shards_are_for_others(binary: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("toy_is_cifar10")
-def test_a_full_disk(binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+def test_a_full_disk(binary: Path, tmp_path: Path, leave_free: LeaveFree) -> None:
+    leave_free(1000)
     with refused(r"no space for the dataset in .*: it needs 1\.758 MiB, 1000 B"):
         cifar10.prepare(binary, tmp_path / "target")
     assert [path.name for path in tmp_path.iterdir()] == ["binary"]
@@ -440,7 +435,7 @@ def test_its_normalization_constants(real: list[Samples]) -> None:
 
 @pytest.mark.cifar10
 @pytest.mark.parametrize("form", ["binary", "python"])
-def test_it_is_the_same_from_the_official_archives(
+def test_official_archives(
     form: str, real: list[Samples], cifar10_folder: Path, tmp_path: Path
 ) -> None:
     files = files_of(form, real)

@@ -76,9 +76,7 @@ def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", PREPARED_DATASETS)
-def test_prepare_from_nothing(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_sources(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "none", tmp_path / "target"
     _refused(capsys, _prepare(source, target, name), str(source))
     assert not list(tmp_path.iterdir())
@@ -99,7 +97,7 @@ def test_unknown_names_and_missing_options(capsys: pytest.CaptureFixture[str]) -
         _refused(capsys, arguments, "")
 
 
-def test_targets_that_are_taken(
+def test_used_targets(
     imagenet_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "file"
@@ -111,9 +109,7 @@ def test_targets_that_are_taken(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_targets_and_sources_that_are_forbidden(
-    unprivileged: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_permission_denied(unprivileged: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = unprivileged / "source"
     for place in ("train/n1", "train/n2", "val/n1", "val/n2"):
         (source / place).mkdir(parents=True)
@@ -124,9 +120,7 @@ def test_targets_and_sources_that_are_forbidden(
     _refused(capsys, _prepare(source, unprivileged / "x"), "Permission denied")
 
 
-def test_a_target_on_a_read_only_file_system(
-    imagenet_source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_read_only_file_systems(imagenet_source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _refused(capsys, _prepare(imagenet_source, Path("/proc/x")), "cannot write the dataset to")
 
 
@@ -283,7 +277,7 @@ def test_a_killed_preparation_is_gone_on_with(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x"]
 
 
-def test_a_killed_preparation_says_how_it_ended(slow_source: Path, tmp_path: Path) -> None:
+def test_a_killed_preparation_reports_the_signal(slow_source: Path, tmp_path: Path) -> None:
     with _begun(slow_source, tmp_path / "data") as process:
         (child,) = psutil.Process(process.pid).children()
         child.kill()

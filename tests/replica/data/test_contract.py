@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,8 @@ SIZE = 32
 
 
 GENERATED = {
-    "density": {"image_size": 8},
-    "synthetic": {"image_size": SIZE, "classes": 3},
+    "density": {"image_size": 9},
+    "synthetic": {"image_size": 31, "classes": 3},
     "volumes": {"image_size": 9},
     "weather_boxes": {"image_size": 24},
     "weather_masks": {"image_size": 24},
@@ -162,20 +163,9 @@ def test_cifar10_keeps_the_contract(cifar10_folder: Path) -> None:
 def test_the_parts_of_all_ranks_are_the_batches(make: Make, ranks: int, batch_size: int) -> None:
     dataset = make(True)
 
-    def parts(rank: int, *, training: bool) -> list[str]:
-        part = Part(rank, ranks)
-        own = (
-            dataset.train(2, batch_size, 5, part)
-            if training
-            else dataset.validation(batch_size, part)
-        )
-        return _content(own)
-
-    for training in (True, False):
-        whole = _content(
-            dataset.train(2, batch_size, 5) if training else dataset.validation(batch_size)
-        )
-        found = [parts(rank, training=training) for rank in range(ranks)]
+    for read in (partial(dataset.train, 2, batch_size, 5), partial(dataset.validation, batch_size)):
+        whole = _content(read())
+        found = [_content(read(part=Part(rank, ranks))) for rank in range(ranks)]
         for start in range(0, len(whole), batch_size):
             batch = whole[start : start + batch_size]
             for rank, own in enumerate(found):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.damage import Damage
 from tests.support.official_files import sample_file, volume, write_volumes
 from tests.support.refusals import refused
 
@@ -153,9 +153,7 @@ def _write(folder: Path, content: bytes) -> None:
         (lambda f: _write(f, PACKED[:-20]), "univ_003.tfrecord: it is truncated"),
     ],
 )
-def test_a_damaged_source_is_refused(
-    spoil: Callable[[Path], object], message: str, tmp_path: Path
-) -> None:
+def test_damaged_sources(spoil: Damage, message: str, tmp_path: Path) -> None:
     write_volumes(tmp_path / "source")
     spoil(tmp_path / "source")
     with refused(message):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from tests.support.damage import Damage
 from tests.support.official_files import (
     FIELDS,
     HEIGHT,
@@ -85,9 +85,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "message"), CHANGES, ids=range(len(CHANGES)))
-def test_a_file_of_something_else_is_refused_in_a_line(
-    changed: dict[str, Any], message: str, own: Path, tmp_path: Path
-) -> None:
+def test_invalid_files(changed: dict[str, Any], message: str, own: Path, tmp_path: Path) -> None:
     path = own / "train" / "data-001.h5"
     write_map(path, 1, **changed)
     with refused(f"^{path}.*{message}"):
@@ -144,9 +142,7 @@ def _statistics(folder: Path, least: Any, largest: Any) -> None:  # noqa: ANN401
         (lambda f: shutil.rmtree(f / "validation"), "cannot read .*validation: No such file"),
     ],
 )
-def test_a_source_that_is_damaged_is_refused_in_a_line(
-    spoil: Callable[[Path], object], message: str, own: Path, tmp_path: Path
-) -> None:
+def test_damaged_sources(spoil: Damage, message: str, own: Path, tmp_path: Path) -> None:
     spoil(own)
     with refused(message):
         deepcam.prepare(own, tmp_path / "target")

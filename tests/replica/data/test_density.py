@@ -68,11 +68,6 @@ def test_targets_are_two_and_fill_their_range() -> None:
     assert info.input_shape("volume") == (8, 8, 8, 4)
 
 
-@pytest.mark.parametrize("size", [8, 9])
-def test_odd_sizes_are_fields_too(size: int) -> None:
-    assert make_counts(np.zeros(2), size, 1, 0).shape == (size, size, size, 4)
-
-
 def test_the_targets_can_be_told_of_the_fields() -> None:
     """By a line through the spread of each channel alone: zeros are wrong by 0.5."""
     number, held_out = 240, 60

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from tests.support.damage import Damage
 from tests.support.official_files import MAPS, YEAR_SHAPE, scaled_year, write_year, write_years
 from tests.support.refusals import refused
 
@@ -121,7 +122,7 @@ def _only_one(folder: Path) -> None:
         (folder / f"climo_{year}.h5").unlink()
 
 
-WRONG: list[tuple[Callable[[Path], object], str]] = [
+WRONG: list[tuple[Damage, str]] = [
     (_set("images", (2, 7, 0, 0), np.nan), "climo_1980.h5: map 3: channel TREFHT has numbers that"),
     (_box(0, 0, 2, 2, 4), "climo_1980.h5: map 3: box 2: its class is 4; 0 to 3 are known"),
     (_box(0, 0, 2, 2, 1.5), "box 2: its class is 1.5"),
@@ -159,9 +160,7 @@ WRONG: list[tuple[Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "message"), WRONG, ids=[m[:24] for _, m in WRONG])
-def test_what_is_wrong_is_said_in_one_line(
-    damage: Callable[[Path], object], message: str, source: Path, tmp_path: Path
-) -> None:
+def test_damaged_sources(damage: Damage, message: str, source: Path, tmp_path: Path) -> None:
     damage(source)
     with refused(message):
         extremeweather.prepare(source, tmp_path / "target", Options(shards=2))

@@ -31,9 +31,3 @@ def test_fields_have_no_mean_and_targets_fill_their_range() -> None:
     assert (targets.min(0) < -0.95).all()
     assert (targets.max(0) > 0.95).all()
     assert abs(np.corrcoef(targets.T)[0, 1]) < 0.2
-
-
-@pytest.mark.parametrize("size", [8, 9, 11])
-def test_odd_sizes_are_fields_too(size: int) -> None:
-    batch = next(generated("volumes", size).validation(3))
-    assert batch.inputs["volume"].shape == (3, size, size, size, 1)

@@ -46,7 +46,7 @@ REQUEST = CompileRequest(graph=two_stems().to_json(), precision="fp32", samples=
 
 @GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize(("precision", "parts"), [("fp32", 1), ("bf16", 1), ("bf16", 3)])
-def test_what_is_compiled_ahead_is_what_steps_execute(
+def test_steps_find_compiled_code(
     monkeypatch: pytest.MonkeyPatch, precision: str, parts: int
 ) -> None:
     """To the types of its arguments: else it would be compiled twice, and the second time here."""
@@ -67,9 +67,7 @@ def test_what_is_compiled_ahead_is_what_steps_execute(
     [(cosmoflow(), "cosmoflow"), (detector(), "extreme-weather")],
     ids=["volumes", "boxes"],
 )
-def test_networks_of_other_workloads_are_whole_pieces_of_code(
-    monkeypatch: pytest.MonkeyPatch, graph: Graph, workload: str
-) -> None:
+def test_no_graph_breaks(monkeypatch: pytest.MonkeyPatch, graph: Graph, workload: str) -> None:
     """Nothing in them depends on a number, which would cut the code there."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 20_000)
     here = RecordingBackend()
@@ -128,9 +126,7 @@ ANSWER = 'input(); print(\'{"error": "%s"}\', flush=True)'
         ("import sys; input(); sys.exit(3)", "the process that compiles ended with status 3"),
     ],
 )
-def test_a_problem_is_reported_and_the_next_request_is_answered(
-    capsys: pytest.CaptureFixture[str], code: str, problem: str
-) -> None:
+def test_a_failed_request(capsys: pytest.CaptureFixture[str], code: str, problem: str) -> None:
     """By another process, if the first one ended."""
     compiler = CompilerProcess(1, 0, SETTINGS, 1)
     answering(compiler, code)
@@ -150,7 +146,7 @@ HANGS = (
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_a_process_that_hangs_is_ended_with_what_it_started_and_another_one_is_asked_next(
+def test_a_hung_process_is_killed_with_its_children(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -228,9 +224,7 @@ def failing(error: Exception) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("kind", ["cuda", "cpu"])
-def test_a_machine_that_cannot_compile_for_its_gpu_is_refused_before_anything_is_trained(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_missing_compiler(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Triton's launchers are C, and images of containers often have no compiler of it."""
     placement = Placement(torch.device(kind), 1, compiled=True)
     monkeypatch.setattr(torch_engine, "placement_of", lambda *_: placement)
@@ -261,9 +255,7 @@ def test_where_a_sum_can_be_compiled_nothing_is_refused() -> None:
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), OutOfMemoryError),
     ],
 )
-def test_what_a_compiler_says_is_told_and_not_that_it_said_something(
-    error: Exception, wanted: type[Exception]
-) -> None:
+def test_errors_of_compilers_are_reported(error: Exception, wanted: type[Exception]) -> None:
     """PyTorch's own error begins with a line that names the back end alone."""
     network = torch_network(two_stems(), compiled(failing(error)))
     with pytest.raises(wanted) as raised:

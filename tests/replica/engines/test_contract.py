@@ -61,9 +61,7 @@ from aiperf_hpc.replica.tensorflow_import import tf
 
 
 @pytest.mark.parametrize("make", [*SMALL, *THIN, volumes, flat_images])
-def test_outputs_are_those_of_pytorch_with_the_same_weights(
-    engine: RankEngine, make: Callable[[], Graph]
-) -> None:
+def test_outputs_are_those_of_pytorch(engine: RankEngine, make: Callable[[], Graph]) -> None:
     """In inference, where nothing is dropped; kernels after a flatten mean the same to both."""
     graph = make()
     rng = np.random.default_rng(1)
@@ -131,9 +129,7 @@ def test_a_training_step_is_that_of_pytorch(
 
 @pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_warming_leaves_everything_as_it_was(
-    engine: RankEngine, precision: str, *, halves: bool
-) -> None:
+def test_warming_restores_the_network(engine: RankEngine, precision: str, *, halves: bool) -> None:
     """Weights, momenta, statistics and losses, to the last bit; also between two steps."""
     graph = residual()
     cold, warmed = (built(engine, graph, 21, precision=precision) for _ in range(2))
@@ -176,9 +172,7 @@ def test_few_channels_and_few_samples_are_trained_on(engine: RankEngine) -> None
 
 
 @pytest.mark.parametrize("make", [*SMALL, THIN[0], volumes])
-def test_moments_are_those_of_pytorch_and_measuring_them_changes_nothing(
-    engine: RankEngine, make: Callable[[], Graph]
-) -> None:
+def test_moments_are_those_of_pytorch(engine: RankEngine, make: Callable[[], Graph]) -> None:
     """Of images, and of vectors: behind a dense layer."""
     graph = make()
     weights = trained_weights(graph, np.random.default_rng(11))
@@ -281,9 +275,7 @@ def test_statistics_are_kept_in_fp32(engine: RankEngine, precision: str) -> None
 
 
 @pytest.mark.parametrize("predictions", [False, True])
-def test_evaluation_counts_every_sample_once_whatever_the_batches(
-    engine: RankEngine, *, predictions: bool
-) -> None:
+def test_evaluation_in_batches_of_any_size(engine: RankEngine, *, predictions: bool) -> None:
     """Each sample's class is returned on request only."""
     objective = CLASSIFICATION.model_copy(update={"predictions": predictions})
     graph = two_stems()
@@ -433,9 +425,7 @@ OUT_OF_MEMORY = {
 }
 
 
-def test_a_step_that_does_not_fit_in_memory_is_reported_in_one_line(
-    engine: RankEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory(engine: RankEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     network = built(engine, two_stems())
     method, error = OUT_OF_MEMORY[engine.name]
 

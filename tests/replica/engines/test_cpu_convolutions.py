@@ -90,9 +90,7 @@ def test_the_gradient_by_what_is_read_is_left_out_where_nobody_needs_it(avx2: bo
 @pytest.mark.skipif(not torch.backends.mkldnn.enabled, reason="PyTorch has no oneDNN here")
 @pytest.mark.parametrize(("avx2", "function"), [(False, "mkldnn_convolution"), (True, "addmm")],
                          indirect=["avx2"])  # fmt: skip
-def test_pixels_are_convolved_by_the_library_that_is_fast_on_one_thread_too(
-    avx2: bool, function: str
-) -> None:
+def test_single_pixels_use_the_fast_library_on_one_thread(avx2: bool, function: str) -> None:
     """Single images without a dilation PyTorch gives to a BLAS there, which may be half as fast."""
     images, kernel, bias = torch.ones(2, 32, 20, 25), torch.ones(8, 32, 1, 1), torch.ones(8)
     threads = torch.get_num_threads()
@@ -107,7 +105,7 @@ def test_pixels_are_convolved_by_the_library_that_is_fast_on_one_thread_too(
 
 
 @pytest.mark.skipif(not cpu_kernels.HAS_PRODUCT, reason="PyTorch has no oneDNN here")
-def test_few_pixels_of_many_channels_are_multiplied_by_onednn_in_fp32(
+def test_few_pixels_of_many_channels_are_multiplied_by_onednn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cpu_kernels, "AVX2", False)

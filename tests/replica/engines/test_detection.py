@@ -57,9 +57,7 @@ def test_overlaps_are_intersections_by_unions() -> None:
 
 
 @pytest.mark.parametrize(("number", "overlap"), [(0, 0.5), (1, 0.5), (60, 0.2), (60, 0.7)])
-def test_what_is_kept_apart_is_what_going_from_one_to_the_next_keeps(
-    number: int, overlap: float
-) -> None:
+def test_non_maximum_suppression_is_the_greedy_algorithm(number: int, overlap: float) -> None:
     boxes = some_boxes(number)
     kept: list[int] = []
     for place, box in enumerate(boxes.tolist()):
@@ -218,9 +216,7 @@ def built(graph: Graph, precision: str = "fp32") -> Network:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_detector_learns_and_its_rows_are_recorded_as_precisions(
-    graph: Graph, precision: str
-) -> None:
+def test_a_detector_learns_and_its_rows_give_precisions(graph: Graph, precision: str) -> None:
     network, batch = built(graph, precision), maps_with_boxes()
     network.warm(2)
     losses = []
@@ -237,9 +233,7 @@ def test_a_detector_learns_and_its_rows_are_recorded_as_precisions(
     MEAN_AVERAGE_PRECISION.check(found.sums(MEAN_AVERAGE_PRECISION), 2)
 
 
-def test_true_boxes_are_not_read_in_inference_and_losses_there_are_always_the_same(
-    graph: Graph,
-) -> None:
+def test_inference_is_deterministic_and_ignores_true_boxes(graph: Graph) -> None:
     network, batch = built(graph), maps_with_boxes()
     told = network.outputs(batch.inputs)
     blind = network.outputs({**batch.inputs, "boxes": np.zeros_like(batch.inputs["boxes"])})

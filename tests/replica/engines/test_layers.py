@@ -162,9 +162,7 @@ def test_samples_are_not_written_to(name: str, layer: Layer) -> None:
     np.testing.assert_array_equal(inputs, kept)
 
 
-def test_the_gradient_of_a_pooling_goes_to_the_largest_alone_however_near_the_next_is(
-    engine: RankEngine,
-) -> None:
+def test_the_gradient_of_a_pooling_goes_only_to_the_maximum(engine: RankEngine) -> None:
     """TensorFlow without oneDNN gives it to all within 1e-5 of the largest."""
     graph = sequential(
         image=layers.Input((4, 4, 4, 1)),

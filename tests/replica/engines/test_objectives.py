@@ -145,9 +145,7 @@ def sentences(samples: int, length: int) -> Batch:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_integers_and_targets_of_any_length_with_a_mask_are_arrays_like_others(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_masked_targets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def by_torch(
         output: torch.Tensor, targets: Mapping[str, torch.Tensor], _: float
     ) -> torch.Tensor:

@@ -175,9 +175,7 @@ def test_decay_in_the_loss_is_the_l2_term_of_pytorchs_sgd(engine: RankEngine, wh
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb", "asgd"])
-def test_decay_of_all_parameters_shrinks_those_that_learn_nothing(
-    engine: RankEngine, name: str
-) -> None:
+def test_weight_decay_of_parameters_without_gradients(engine: RankEngine, name: str) -> None:
     """Without gradients nothing but weight decay moves a parameter, and it moves each."""
     for what in ("kernels", "all"):
         network = built(engine, name, weight_decay_of=what)
@@ -284,9 +282,7 @@ def test_a_step_in_halves_is_one_in_one_piece(engine: RankEngine, name: str) -> 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_training_goes_on_from_a_state_to_the_last_bit(
-    engine: RankEngine, name: str, precision: str
-) -> None:
+def test_training_is_resumed_bitwise(engine: RankEngine, name: str, precision: str) -> None:
     """An evaluation and a look at weights and state lie between, as in a trial."""
     batches = [labelled(GRAPH, 8, seed=step) for step in range(6)]
     whole, first = (built(engine, name, precision=precision) for _ in range(2))
@@ -312,9 +308,7 @@ def train(network: RankNetwork, batches: list[Batch], first: int) -> None:
 
 @pytest.mark.parametrize("begins", [0, 1])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_one_engine_has_begun_the_other_finishes(
-    both: tuple[RankEngine, RankEngine], name: str, begins: int
-) -> None:
+def test_states_are_portable(both: tuple[RankEngine, RankEngine], name: str, begins: int) -> None:
     batches = [labelled(GRAPH, 8, seed=step) for step in range(4)]
     whole = built(both[begins], name)
     train(whole, batches[:2], 0)

@@ -102,17 +102,13 @@ ONEDNN = re.compile("^_Mkl(Native)?")
 """How TensorFlow calls an operator that oneDNN computes: of small networks, on some processors."""
 
 
-def test_operators_that_really_occur_land_in_their_category(
-    engine: RankEngine, recording: Recording
-) -> None:
+def test_operators_are_categorized(engine: RankEngine, recording: Recording) -> None:
     found = {ONEDNN.sub("", kernel.name): kernel.category for kernel in recording.kernels}
     expected = COUNTED[engine.name]
     assert {name: found.get(name) for name in expected} == expected
 
 
-def test_each_convolution_and_normalisation_is_there_once_a_step(
-    engine: RankEngine, recording: Recording
-) -> None:
+def test_operators_are_counted_once_per_step(engine: RankEngine, recording: Recording) -> None:
     kinds = [type(node.layer).__name__ for node in residual().nodes]
     found = {ONEDNN.sub("", kernel.name): kernel.calls for kernel in recording.kernels}
     convolution, normalisation = BACKWARD[engine.name]
@@ -134,9 +130,7 @@ def test_times_add_up_to_the_profilers_own_total(recording: Recording) -> None:
     assert longest == sorted(longest, reverse=True)
 
 
-def test_the_total_of_torch_is_that_of_the_trace_it_wrote(
-    engine: RankEngine, recording: Recording
-) -> None:
+def test_the_total_of_torch_is_that_of_its_trace(engine: RankEngine, recording: Recording) -> None:
     """What lies in nothing else, on each thread of the trace, is what all of it took."""
     if engine.name != "torch":
         pytest.skip("the other one's total is taken from its trace")
@@ -189,9 +183,7 @@ def test_an_engine_that_computes_nothing_has_no_profiler() -> None:
         ("unheard_of", KernelCategory.UNCATEGORIZED),
     ],
 )  # fmt: skip
-def test_kernels_of_accelerators_are_known_by_their_names(
-    name: str, category: KernelCategory
-) -> None:
+def test_kernels_are_categorized_by_name(name: str, category: KernelCategory) -> None:
     assert categorize(name, DEVICE_RULES) is category
 
 

@@ -128,9 +128,7 @@ def _perceptron(hidden: int) -> Graph:
     )
 
 
-def test_another_batch_size_or_rate_of_a_graph_is_not_traced_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_batch_sizes_and_learning_rates_share_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another weight decay is: it is a number in what was traced."""
     engine, graph = load_engine("tensorflow", 2), _perceptron(5)
     traces = _counted_traces(monkeypatch)

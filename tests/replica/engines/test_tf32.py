@@ -20,9 +20,7 @@ def settings(name: str, tf32: bool | None) -> EngineConfig:
 @pytest.mark.parametrize(
     ("tf32", "wanted"), [(None, "fp32"), (False, "fp32"), (True, "tf32")], ids=str
 )
-def test_torch_computes_fp32_as_it_is_told(
-    monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str
-) -> None:
+def test_tf32_of_torch(monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str) -> None:
     """cuDNN's default is TF32, cuBLAS's is not."""
     monkeypatch.setattr(torch_engine, "choose_device", lambda *_: torch.device("cuda", 0))
     monkeypatch.setattr(torch.version, "cuda", "13.0")  # Where cuDNN is reported.
@@ -40,7 +38,7 @@ def test_torch_computes_fp32_as_it_is_told(
 @pytest.mark.parametrize(
     ("tf32", "wanted"), [(None, "fp32"), (False, "fp32"), (True, "tf32")], ids=str
 )
-def test_tensorflow_computes_fp32_as_it_is_told(
+def test_tf32_of_tensorflow(
     monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str
 ) -> None:
     """TensorFlow's default is TF32."""

@@ -62,9 +62,7 @@ def test_a_device_that_is_not_there_is_refused_and_auto_takes_the_cpu() -> None:
     assert chosen.memory_bytes is None
 
 
-def test_the_thread_that_builds_computes_on_the_ranks_device(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_building_thread_uses_the_device_of_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device is set for a thread: another one would make tensors on the first."""
     set_by: list[tuple[str, str]] = []
 
@@ -131,9 +129,7 @@ def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) 
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_parameters_and_buckets_begin_where_accelerators_read_them_best(
-    monkeypatch: pytest.MonkeyPatch, engine: RankEngine, precision: str
-) -> None:
+def test_alignment(monkeypatch: pytest.MonkeyPatch, engine: RankEngine, precision: str) -> None:
     """Whatever is before them: a bias of five classes, a kernel of five channels."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 500)
     graph = residual()
@@ -149,9 +145,7 @@ def test_parameters_and_buckets_begin_where_accelerators_read_them_best(
 
 
 @pytest.mark.parametrize(("warmed_with", "compilations"), [(0, 2), (8, 2), (1, 0)])
-def test_a_last_batch_of_another_size_is_not_compiled_for(
-    warmed_with: int, compilations: int
-) -> None:
+def test_a_smaller_last_batch_is_not_compiled(warmed_with: int, compilations: int) -> None:
     """Compiled by a back end that notes the batches that its code is called with.
 
     Once for the training step and once for the evaluation's; not at all as long as there was
@@ -191,7 +185,7 @@ def test_a_batch_is_filled_up_with_zeros_that_lie_as_it_does(shape: tuple[int, .
 
 @GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize(("by_compiler", "parted"), [(False, False), (True, False), (True, True)])
-def test_a_closed_network_is_freed_at_once(
+def test_a_closed_network_is_freed(
     monkeypatch: pytest.MonkeyPatch, *, by_compiler: bool, parted: bool
 ) -> None:
     """Not when the garbage collector comes by: the next network wants the memory now."""
@@ -225,9 +219,7 @@ def test_an_accelerators_segments_grow_unless_its_allocator_is_set() -> None:
         assert given == {name: "max_split_size_mb:128"}
 
 
-def test_segments_grow_before_an_accelerator_is_computed_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_expandable_segments_are_enabled_before_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch reads the variable at the first allocation; on CUDA and ROCm."""
     for name in ALLOCATOR_SETTINGS:
         monkeypatch.setenv(name, "")  # For it to be as it was afterwards.
@@ -248,9 +240,7 @@ def test_segments_grow_before_an_accelerator_is_computed_on(
 @GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("rank", range(3))
 @pytest.mark.parametrize("parts", [1, 3])
-def test_no_part_of_a_batch_is_compiled_for_after_warming(
-    monkeypatch: pytest.MonkeyPatch, rank: int, parts: int
-) -> None:
+def test_warming_compiles_all_parts(monkeypatch: pytest.MonkeyPatch, rank: int, parts: int) -> None:
     """Of 7 samples over 3 ranks one has 3; of an epoch's last batch any number up to that."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
     backend, graph = RecordingBackend(), two_stems()
@@ -269,9 +259,7 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(
     assert len(backend.compiled) == parts + 1
 
 
-def test_only_the_batch_of_a_trial_is_worth_timing_kernels_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_kernels_are_timed_for_the_batch_size_of_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an epoch leaves over would be timed in the midst of it, in training and evaluation."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     graph = two_stems()
@@ -289,9 +277,7 @@ def test_only_the_batch_of_a_trial_is_worth_timing_kernels_for(
 
 @GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("parts", [1, 3])
-def test_where_kernels_are_timed_building_compiles_and_only_warming_executes(
-    monkeypatch: pytest.MonkeyPatch, parts: int
-) -> None:
+def test_building_compiles_without_executing(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     """Beside a training nothing may be executed; what is compiled then is not compiled again."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
     backend, graph = RecordingBackend(), two_stems()

@@ -192,7 +192,7 @@ def dispatched(trained: TorchNetwork, batch: Batch, *, halves: bool) -> Dispatch
         *((name, "fp16") for name in ("sgd", "adam", "adamw")),  # PyTorch waits in fp16's others.
     ],
 )
-def test_a_step_neither_computes_on_the_host_nor_waits_for_a_value(
+def test_a_step_stays_on_the_device(
     accelerator: Accelerator, optimizer: str, precision: str, *, halves: bool
 ) -> None:
     trained = network(
@@ -205,9 +205,7 @@ def test_a_step_neither_computes_on_the_host_nor_waits_for_a_value(
 
 @pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_step_launches_few_kernels(
-    accelerator: Accelerator, precision: str, *, halves: bool
-) -> None:
+def test_few_kernels_per_step(accelerator: Accelerator, precision: str, *, halves: bool) -> None:
     """Two a layer and some for the update, whose number does not grow with the parameters.
 
     On CUDA tensors of several types are not copied by one kernel, but each by its own.
@@ -220,9 +218,7 @@ def test_a_step_launches_few_kernels(
     assert all(len(types) == 1 for types in said.copied)
 
 
-def test_an_evaluation_neither_computes_on_the_host_nor_waits_for_a_value(
-    accelerator: Accelerator,
-) -> None:
+def test_an_evaluation_stays_on_the_device(accelerator: Accelerator) -> None:
     trained, batch = network(precision="bf16"), there(labelled(GRAPH, 4))
     with Dispatched() as said:
         trained.evaluate_step(batch)
@@ -230,9 +226,7 @@ def test_an_evaluation_neither_computes_on_the_host_nor_waits_for_a_value(
 
 
 @pytest.mark.parametrize("name", [*LOSSES, *QUALITIES])
-def test_no_loss_and_no_measure_makes_anything_on_the_host(
-    accelerator: Accelerator, name: str
-) -> None:
+def test_losses_and_measures_stay_on_the_device(accelerator: Accelerator, name: str) -> None:
     pixels = (3, 2) if name in ("pixel_cross_entropy", "intersection_over_union") else ()
     output = torch.zeros(4, 5, *pixels, device=META)
     targets = {
@@ -248,9 +242,7 @@ def test_no_loss_and_no_measure_makes_anything_on_the_host(
     assert set(said.places) == {"meta"}
 
 
-def test_a_rank_waits_for_its_device_only_where_that_wait_is_limited(
-    accelerator: Accelerator,
-) -> None:
+def test_a_rank_waits_for_its_device_only_in_await_room(accelerator: Accelerator) -> None:
     """The steps in its queue may wait for a rank that is gone."""
     trained, batch = network(), there(labelled(GRAPH, 4))
     found = []
@@ -267,9 +259,7 @@ def evaluate(trained: RankNetwork, batch: Batch, learning_rate: float) -> None:
     trained.evaluate_step(batch)
 
 
-def test_a_closed_network_is_free_before_the_device_has_back_what_is_free(
-    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_frees_memory(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = network(precision="bf16")
     with Dispatched():
         step_in_halves(trained, there(labelled(GRAPH, 4)), 0.1)
@@ -280,9 +270,7 @@ def test_a_closed_network_is_free_before_the_device_has_back_what_is_free(
     assert freed == [True]
 
 
-def test_a_checksum_is_begun_without_a_wait_and_brings_one_number(
-    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_asynchronous_checksum(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     brought: list[tuple[Tensor, bool]] = []
     copy = Tensor.copy_
 
@@ -317,9 +305,7 @@ def pinning(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     return pinned
 
 
-def test_bytes_are_what_is_brought_to_the_device(
-    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_are_copied(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     pinned = pinning(monkeypatch)
     images = np.zeros((2, 4, 4, 3), np.uint8)
     batch = Batch({"image": Pixels(images, Scaling((0.5,) * 3, (1.0,) * 3))}, {})
@@ -331,7 +317,7 @@ def test_bytes_are_what_is_brought_to_the_device(
 
 @pytest.mark.parametrize("optimizer", optimizers.OPTIMIZERS)
 @pytest.mark.parametrize("resumed", [False, True])
-def test_a_network_is_brought_in_one_copy_a_buffer_that_waits_for_no_step(
+def test_a_network_is_copied_asynchronously(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, optimizer: str, *, resumed: bool
 ) -> None:
     """By the current stream, each copy would wait for the steps of the training under way."""
@@ -352,7 +338,7 @@ def test_a_network_is_brought_in_one_copy_a_buffer_that_waits_for_no_step(
     assert accelerator.waits == accelerator.waits_of_current == 0
 
 
-def test_peaks_are_those_of_a_training_and_not_of_what_was_tuned_before_it(
+def test_peak_memory_excludes_tuning(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = network()
@@ -364,7 +350,7 @@ def test_peaks_are_those_of_a_training_and_not_of_what_was_tuned_before_it(
 
 
 @pytest.mark.parametrize("tuned", [False, True])
-def test_what_tuning_needs_of_the_memory_no_training_is_given(
+def test_tuning_memory(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, *, tuned: bool
 ) -> None:
     monkeypatch.setattr(accelerator, "mem_get_info", lambda _: (2**35, 2**36), raising=False)

@@ -74,9 +74,7 @@ def train(trained: TorchNetwork, events: list[str], steps: int = 1) -> float:
 
 @GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("parted", [False, True])
-def test_buckets_are_given_while_the_rest_of_the_backward_pass_is_to_come(
-    monkeypatch: pytest.MonkeyPatch, *, parted: bool
-) -> None:
+def test_buckets_during_backward(monkeypatch: pytest.MonkeyPatch, *, parted: bool) -> None:
     """In one piece, all gradients come at its end; nothing is compiled again in later steps."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 500)
     backend = Backend()
@@ -95,9 +93,7 @@ def test_buckets_are_given_while_the_rest_of_the_backward_pass_is_to_come(
 
 @GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_border_anywhere_changes_no_number(
-    monkeypatch: pytest.MonkeyPatch, precision: str
-) -> None:
+def test_splitting_changes_no_result(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
     """Of a sum that is written over what another part gave, too: a bucket for each parameter."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 1)
     parts = network(Backend(), split=True, precision=precision)

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from tests.support.damage import Damage, cut, flip, gone, longer, removed, resized, written
-from tests.support.imagenet_readers import agree, open_folder, pixels_of
+from tests.support.imagenet_readers import agree, both_readers, open_folder, pixels_of
 from tests.support.refusals import refused
 
 from aiperf_hpc.datasets import save_dataset_manifest
@@ -63,9 +63,7 @@ def test_batches_are_what_the_engine_takes(
     assert batch.size == 5
 
 
-def test_bytes_are_those_of_the_decoder_and_normalised_as_floats_were(
-    imagenet_folder: Path,
-) -> None:
+def test_decoded_bytes_are_normalized(imagenet_folder: Path) -> None:
     pixels: Pixels = next(open_folder(imagenet_folder).validation(5)).inputs["image"]
     assert pixels.bytes.dtype == np.uint8
     deviation = np.array(sample_order.STD)
@@ -77,7 +75,7 @@ def test_bytes_are_those_of_the_decoder_and_normalised_as_floats_were(
 @pytest.mark.parametrize(
     ("transforms", "cores", "parallel"), [(48, 2, 2), (1, 16, 1), (48, 0, 1), (3, 16, 3)]
 )
-def test_decoding_is_bounded(
+def test_parallel(
     load: Load, transforms: int, cores: int, parallel: int, imagenet_folder: Path
 ) -> None:
     dataset = load(imagenet_folder, cores=cores, parallel_transforms=transforms)
@@ -138,9 +136,7 @@ def _unshuffled(dataset: ImageNetDataset) -> list[Batch]:
     return batches
 
 
-def test_without_augmentation_training_is_prepared_as_validation(
-    load: Load, imagenet_folder: Path
-) -> None:
+def test_without_augmentation_crops_are_central(load: Load, imagenet_folder: Path) -> None:
     dataset = load(imagenet_folder, augment=False)
     stored = np.concatenate([np.asarray(batch.inputs["image"]) for batch in _unshuffled(dataset)])
     assert sorted(sample.tobytes() for sample in stored) == sorted(
@@ -148,7 +144,7 @@ def test_without_augmentation_training_is_prepared_as_validation(
     )
 
 
-def test_windows_are_shuffled_apart(
+def test_several_windows(
     load: Load, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With windows smaller than the epoch, each sample is still there exactly once."""
@@ -162,42 +158,32 @@ def test_windows_are_shuffled_apart(
 # Both readers
 
 
-def _both(folder: Path, size: int = 32) -> tuple[ImageNetDataset, ImageNetDataset]:
-    return open_folder(folder, engine="tensorflow", image_size=size), open_folder(
-        folder, image_size=size
-    )
-
-
 @pytest.mark.parametrize("part", [Part(), Part(1, 3)])
-def test_both_readers_give_the_same_samples(
+def test_both_readers_agree(
     part: Part, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sample_order, "OPEN_SHARDS", 3)  # of 4, which are not of one size
     monkeypatch.setattr(tensorflow_reader, "OPEN_SHARDS", 3)
     monkeypatch.setattr(sample_order, "WINDOW", 10)
-    theirs, ours = _both(imagenet_folder)
+    theirs, ours = both_readers(imagenet_folder)
     for epoch in range(3):
         agree(theirs.train(epoch, 5, 7, part), ours.train(epoch, 5, 7, part))
     agree(theirs.validation(5, part), ours.validation(5, part))
 
 
-def test_both_readers_give_the_same_samples_of_true_photographs(
-    photographs: list[bytes], tmp_path: Path
-) -> None:
+def test_both_readers_agree_on_photographs(photographs: list[bytes], tmp_path: Path) -> None:
     for part, own in (("train", photographs), ("val", photographs[::5])):
         for number, content in enumerate(own):
             path = tmp_path / "source" / part / f"n{number % 2}" / f"{number}.JPEG"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
     prepare_imagenet(tmp_path / "source", tmp_path / "prepared", Options(shards=2, cores=2))
-    theirs, ours = _both(tmp_path / "prepared", 224)
+    theirs, ours = both_readers(tmp_path / "prepared", image_size=224)
     agree(theirs.train(0, 8, 1), ours.train(0, 8, 1))
     agree(theirs.validation(8), ours.validation(8))
 
 
-def test_without_tensorflow_images_are_prepared_and_read(
-    imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
-) -> None:
+def test_without_tensorflow(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
     script = f"""
 import sys
 sys.modules["tensorflow"] = sys.modules["torch"] = None
@@ -222,7 +208,7 @@ print(sum(batch.size for batch in dataset.train(0, 5, 0)))
 
 
 @pytest.mark.parametrize("kept", [0, 5, 39])
-def test_images_that_are_kept_are_read_once_and_are_the_same_samples(
+def test_decoded_images_are_cached(
     kept: int, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 27 images of training and 12 of validation; those of one size are kept in one place."""
@@ -428,11 +414,7 @@ def _shorten(shard: Path) -> None:
 
 @pytest.mark.parametrize("change", [_damage, cut, _shorten, _exchange, gone])
 def test_a_shard_that_changes_in_a_run_is_named(
-    load: Load,
-    change: Damage,
-    ramps: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    load: Load, change: Damage, ramps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sample_order, "WINDOW", 1)  # a missing record is a missing window
     folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
@@ -449,9 +431,7 @@ def test_a_shard_that_changes_in_a_run_is_named(
         _epoch(dataset)
 
 
-def test_an_error_of_reading_holds_nothing_of_tensorflows_iterator(
-    ramps: Path, tmp_path: Path
-) -> None:
+def test_a_reading_error_has_no_context_of_tensorflow(ramps: Path, tmp_path: Path) -> None:
     """Which would be left to the garbage collector, and that may run in the iterator's thread."""
     folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
     dataset = open_folder(folder, engine="tensorflow")

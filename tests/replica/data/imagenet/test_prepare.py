@@ -84,15 +84,13 @@ def test_the_digest_is_as_documented(imagenet_source: Path, imagenet_folder: Pat
     assert (info.classes, info.train_samples, info.validation_samples) == (3, 27, 12)
 
 
-def test_the_digest_does_not_depend_on_the_shards(
-    imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
-) -> None:
+def test_any_number_of_shards(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
     one = prepare_imagenet(imagenet_source, tmp_path / "one")
     assert len(list((tmp_path / "one").glob("train-*"))) == 1
     assert one == load_dataset_manifest(imagenet_folder, "imagenet")
 
 
-def test_the_shards_do_not_depend_on_the_threads(
+def test_any_number_of_threads(
     imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
 ) -> None:
     prepare_imagenet(imagenet_source, tmp_path / "again", Options(shards=4, cores=1))
@@ -144,7 +142,7 @@ def _damaged(encoded: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 1}])
-def test_preparation_takes_what_both_readers_decode_alike(
+def test_both_readers_decode_prepared_images_alike(
     options: dict[str, object], photo: Photo
 ) -> None:
     taken, unlike = 0, []

@@ -12,11 +12,19 @@ import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
-from tests.support.imagenet_readers import agree, forge_shard, images_of, open_folder, pixels_of
+from tests.replica.data.conftest import LeaveFree
+from tests.support.imagenet_readers import (
+    agree,
+    both_readers,
+    forge_shard,
+    images_of,
+    open_folder,
+    pixels_of,
+)
 from tests.support.imagenet_source import content_of, jpeg, png
+from tests.support.refusals import refused
 
 from aiperf_hpc.datasets import load_dataset_manifest
-from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
@@ -24,6 +32,8 @@ from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.trial import StorageFormat
+
+Folders = dict[StorageFormat, Path]
 
 RESIZED: tuple[StorageFormat, ...] = ("resized", "raw")
 SHARDS = 3
@@ -63,9 +73,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folders(source: Path) -> dict[StorageFormat, Path]:
+def folders(source: Path) -> Folders:
     """The source, prepared in each format. Not to be changed."""
-    made: dict[StorageFormat, Path] = {}
+    made: Folders = {}
     for stored in ("jpeg", *RESIZED):
         made[stored] = source.parent / stored
         prepare_imagenet(source, made[stored], _options(stored))
@@ -83,7 +93,7 @@ def stored(request: pytest.FixtureRequest) -> StorageFormat:
 
 
 @pytest.fixture
-def copied(stored: StorageFormat, folders: dict[StorageFormat, Path], tmp_path: Path) -> Path:
+def copied(stored: StorageFormat, folders: Folders, tmp_path: Path) -> Path:
     """A folder of a format, to be changed."""
     return Path(shutil.copytree(folders[stored], tmp_path / "prepared"))
 
@@ -101,9 +111,7 @@ def _opened(encoded: bytes) -> Image.Image:
     return image
 
 
-def test_a_raw_image_is_what_torchvision_resizes_to(
-    source: Path, folders: dict[StorageFormat, Path]
-) -> None:
+def test_raw_images_are_resized_as_by_torchvision(source: Path, folders: Folders) -> None:
     """The shorter side to 256 by Pillow's antialiased bilinear filter; small ones as they are."""
     for image in _images(folders["raw"], "train"):
         with Image.open(source / "train" / image.name) as file:
@@ -118,9 +126,7 @@ def test_a_raw_image_is_what_torchvision_resizes_to(
         assert found.tobytes() == wanted.tobytes()
 
 
-def test_a_resized_image_is_a_jpeg_file_of_these_pixels(
-    source: Path, folders: dict[StorageFormat, Path]
-) -> None:
+def test_resized_images_have_the_pixels_of_raw_ones(source: Path, folders: Folders) -> None:
     raw = {image.name: image for image in _images(folders["raw"], "train")}
     kept = 0
     for image in _images(folders["resized"], "train"):
@@ -132,9 +138,7 @@ def test_a_resized_image_is_a_jpeg_file_of_these_pixels(
     assert kept == 3  # of those that are small, all but the PNG file
 
 
-def test_what_is_stored_is_stored_unchanged_again(
-    stored: StorageFormat, folders: dict[StorageFormat, Path]
-) -> None:
+def test_encoding_is_idempotent(stored: StorageFormat, folders: Folders) -> None:
     for image in _images(folders[stored], "validation"):
         assert encode(image.encoded, stored) == (image.encoded, None)
 
@@ -151,34 +155,22 @@ def test_an_image_too_long_for_the_header_is_refused() -> None:
 
 @pytest.mark.parametrize("size", [32, 224])
 @pytest.mark.parametrize("part", [Part(), Part(1, 2)])
-def test_both_readers_give_the_same_samples(
-    size: int, part: Part, stored: StorageFormat, folders: dict[StorageFormat, Path]
-) -> None:
-    theirs, ours = (
-        open_folder(folders[stored], engine=engine, storage_format=stored, image_size=size)
-        for engine in ("tensorflow", "torch")
-    )
+def test_both_readers_agree(size: int, part: Part, stored: StorageFormat, folders: Folders) -> None:
+    theirs, ours = both_readers(folders[stored], storage_format=stored, image_size=size)
     for epoch in range(2):
         agree(theirs.train(epoch, 4, 7, part), ours.train(epoch, 4, 7, part))
     agree(theirs.validation(4, part), ours.validation(4, part))
 
 
-def test_raw_pixels_differ_between_readers_by_rounding_alone(
-    folders: dict[StorageFormat, Path],
-) -> None:
+def test_raw_pixels_differ_between_readers_by_rounding(folders: Folders) -> None:
     """No decoder is in between, so that edges of crops are equal too."""
-    theirs, ours = (
-        open_folder(folders["raw"], engine=engine, storage_format="raw", image_size=64)
-        for engine in ("tensorflow", "torch")
-    )
+    theirs, ours = both_readers(folders["raw"], storage_format="raw", image_size=64)
     for one, other in zip(theirs.train(0, 4, 7), ours.train(0, 4, 7), strict=True):
         difference = pixels_of(one.inputs["image"]) - pixels_of(other.inputs["image"])
         assert np.abs(difference).max() < 0.51
 
 
-def test_a_sample_is_the_same_part_of_an_image_in_each_format(
-    stored: StorageFormat, folders: dict[StorageFormat, Path]
-) -> None:
+def test_crops_are_equal_in_all_formats(stored: StorageFormat, folders: Folders) -> None:
     """Resized before it is cropped: other pixels, of the same part, class and order."""
     files = open_folder(folders["jpeg"], image_size=64)
     smaller = open_folder(folders[stored], storage_format=stored, image_size=64)
@@ -188,37 +180,28 @@ def test_a_sample_is_the_same_part_of_an_image_in_each_format(
         assert np.median(np.abs(difference)) < 8
 
 
-def test_a_folder_in_another_format_than_the_configured_one_is_refused(
-    stored: StorageFormat, folders: dict[StorageFormat, Path]
-) -> None:
-    message = (
-        f"are stored as {stored}, and dataset.storage_format is jpeg; "
-        "pass --set dataset.storage_format="
-    )
-    with pytest.raises(DatasetError, match=message):
+def test_another_format_is_refused(stored: StorageFormat, folders: Folders) -> None:
+    remedy = f"pass --set dataset.storage_format={stored}"
+    with refused(f"are stored as {stored}, and dataset.storage_format is jpeg; {remedy}"):
         open_folder(folders[stored])
-    with pytest.raises(DatasetError, match="are stored as jpeg, and dataset.storage_format is raw"):
+    with refused("are stored as jpeg, and dataset.storage_format is raw"):
         open_folder(folders["jpeg"], storage_format="raw")
 
 
-def test_images_that_are_too_small_for_the_image_size_are_refused(
-    stored: StorageFormat, folders: dict[StorageFormat, Path]
-) -> None:
+def test_too_small_images(stored: StorageFormat, folders: Folders) -> None:
     open_folder(folders[stored], storage_format=stored, image_size=224)
-    with pytest.raises(DatasetError, match="image_size 225 needs .* a shorter side of 257"):
+    with refused("image_size 225 needs .* a shorter side of 257"):
         open_folder(folders[stored], storage_format=stored, image_size=225)
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", "torch"])
-def test_raw_images_without_all_their_pixels_are_named(
-    engine: str, folders: dict[StorageFormat, Path], tmp_path: Path
-) -> None:
+def test_incomplete_raw_images(engine: str, folders: Folders, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(folders["raw"], tmp_path / "prepared"))
     name = f"train-00001-of-{SHARDS:05d}"
     images = images_of(folder / name)
     forge_shard(folder, name, [*images[:-1], images[-1]._replace(encoded=images[-1].encoded[:-1])])
     dataset = open_folder(folder, engine=engine, storage_format="raw")
-    with pytest.raises(DatasetError, match=f"reading {folder} failed: "):
+    with refused(f"reading {folder} failed: "):
         list(dataset.train(0, 4, 7))
     (line,) = verify_folder(folder, 2, decode=True).broken
     assert line.startswith(f"{folder / name}: {images[-1].name} does not decode: ")
@@ -227,9 +210,7 @@ def test_raw_images_without_all_their_pixels_are_named(
 # The digest and its verification
 
 
-def test_the_digest_is_as_documented(
-    source: Path, stored: StorageFormat, folders: dict[StorageFormat, Path]
-) -> None:
+def test_the_documented_digest(source: Path, stored: StorageFormat, folders: Folders) -> None:
     folder = folders[stored]
     lines = f"stored\t{stored}\n"
     for part in ("train", "validation"):
@@ -244,18 +225,14 @@ def test_the_digest_is_as_documented(
     assert info.storage_format == stored
 
 
-def test_formats_have_different_digests_and_files_that_are_kept_the_one_of_before(
-    folders: dict[StorageFormat, Path],
-) -> None:
+def test_digests_of_formats_differ(folders: Folders) -> None:
     found = {load_dataset_manifest(folder, "imagenet").sha256 for folder in folders.values()}
     assert len(found) == 3
     assert "storage_format" not in json.loads((folders["jpeg"] / "dataset.json").read_text())
 
 
 @pytest.mark.parametrize("decode", [False, True])
-def test_a_folder_is_verified(
-    decode: bool, stored: StorageFormat, folders: dict[StorageFormat, Path]
-) -> None:
+def test_a_folder_is_verified(decode: bool, stored: StorageFormat, folders: Folders) -> None:
     found = verify_folder(folders[stored], 2, decode=decode)
     assert (found.samples, found.broken) == (22, ())
 
@@ -279,19 +256,18 @@ def test_larger_images_than_the_format_has_are_named(copied: Path, stored: Stora
 # Preparing
 
 
-def test_an_interrupted_preparation_is_resumed_in_its_format_alone(
-    stored: StorageFormat, source: Path, folders: dict[StorageFormat, Path], tmp_path: Path
+def test_an_interrupted_preparation_is_resumed_in_its_format(
+    stored: StorageFormat, source: Path, folders: Folders, tmp_path: Path
 ) -> None:
     own_source = Path(shutil.copytree(source, tmp_path / "source"))
     last = sorted((own_source / "val").glob("*/*"))[-1]
     content = last.read_bytes()
     last.write_bytes(b"")
-    with pytest.raises(DatasetError, match="is corrupt"):
+    with refused("is corrupt"):
         prepare_imagenet(own_source, tmp_path / "x", _options(stored))
     last.write_bytes(content)
     for other in {"jpeg", *RESIZED} - {stored}:
-        message = f"an interrupted preparation with --storage-format {stored}, not {other}"
-        with pytest.raises(DatasetError, match=message):
+        with refused(f"an interrupted preparation with --storage-format {stored}, not {other}"):
             prepare_imagenet(own_source, tmp_path / "x", _options(other))
     lines: list[str] = []
     options = Options(shards=SHARDS, storage_format=stored, cores=2, report=lines.append)
@@ -300,33 +276,26 @@ def test_an_interrupted_preparation_is_resumed_in_its_format_alone(
     assert content_of(tmp_path / "x") == content_of(folders[stored])
 
 
+RESIZING = "resized to a shorter side of 256 pixels if it is longer; others "
+
+
 @pytest.mark.parametrize(
     ("chosen", "line"),
     [
         ("jpeg", "converted to RGB JPEG: 1 CMYK JPEG, 2 PNG"),
-        (
-            "resized",
-            "resized to a shorter side of 256 pixels if it is longer; others converted to RGB "
-            "JPEG: 1 PNG",
-        ),
+        ("resized", f"{RESIZING}converted to RGB JPEG: 1 PNG"),
     ],
 )
-def test_the_last_line_states_the_conversions(
-    chosen: StorageFormat, line: str, source: Path, tmp_path: Path
-) -> None:
+def test_the_last_line(chosen: StorageFormat, line: str, source: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     options = Options(shards=1, storage_format=chosen, report=lines.append)
     prepare_imagenet(source, tmp_path / "x", options)
     assert lines[-1] == line
 
 
-def test_the_room_for_pixels_is_looked_for_before_anything_is_written(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = sum(path.stat().st_size for path in source.glob("*/*/*"))
-    free = shutil._ntuple_diskusage(10**9, 10**9 - files, files)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    with pytest.raises(DatasetError, match="no space for the dataset"):
+def test_space_for_raw_pixels(source: Path, tmp_path: Path, leave_free: LeaveFree) -> None:
+    leave_free(sum(path.stat().st_size for path in source.glob("*/*/*")))
+    with refused("no space for the dataset"):
         prepare_imagenet(source, tmp_path / "raw", _options("raw"))
     prepare_imagenet(source, tmp_path / "resized", _options("resized"))
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.replica.data.conftest import LeaveFree
 from tests.support import imagenet_layouts as layouts
-from tests.support.damage import flip
+from tests.support.damage import Damage, flip, removed, resized
 from tests.support.imagenet_source import content_of
+from tests.support.refusals import refused
+from tests.support.waiting import until
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.host.processes import ProcessId, this_process
@@ -52,9 +54,7 @@ def _numbers(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.glob("*-of-*")}
 
 
-def test_what_is_finished_is_gone_on_with(
-    source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
-) -> None:
+def test_finished_shards(source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path) -> None:
     before = _numbers(begun / "dataset")
     assert _prepare(source) == [f"resuming in {begun}: 5 of 6 shards are kept"]
     assert content_of(tmp_path / "x") == content_of(imagenet_folder)
@@ -62,7 +62,7 @@ def test_what_is_finished_is_gone_on_with(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x"]
 
 
-def test_an_image_that_changed_has_its_shard_made_anew(
+def test_the_shard_of_a_changed_image_is_rewritten(
     source: Path, begun: Path, tmp_path: Path
 ) -> None:
     first, second = layouts.images(source, "train")[:2]
@@ -74,24 +74,27 @@ def test_an_image_that_changed_has_its_shard_made_anew(
     assert content_of(tmp_path / "x") == content_of(tmp_path / "y")
 
 
-@pytest.mark.parametrize("what", ["shard", "missing", "note"])
-def test_a_finished_shard_that_is_damaged_is_made_anew(
-    what: str, source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
+SHARD = "train-00002-of-00004"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda begun: flip(begun / "dataset" / SHARD, -1),
+        removed(f"dataset/{SHARD}"),
+        resized(f"finished/{SHARD}.json", 100),
+    ],
+    ids=["shard", "missing", "note"],
+)
+def test_a_damaged_finished_shard_is_rewritten(
+    damage: Damage, source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
 ) -> None:
-    shard = begun / "dataset" / "train-00002-of-00004"
-    if what == "shard":
-        flip(shard, -1)
-    elif what == "missing":
-        shard.unlink()
-    else:
-        os.truncate(begun / "finished" / f"{shard.name}.json", 100)
+    damage(begun)
     assert "4 of 6 shards are kept; 1 with" in _prepare(source)[0]
     assert content_of(tmp_path / "x") == content_of(imagenet_folder)
 
 
-def test_another_copy_of_the_source_goes_on(
-    source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
-) -> None:
+def test_another_copy(source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path) -> None:
     """It may be another disk's; what has another time is made anew, and the dataset is the same."""
     for image in source.glob("*/*/*.JPEG"):
         os.utime(image, (1, 1))
@@ -102,7 +105,7 @@ def test_another_copy_of_the_source_goes_on(
 def test_other_samples_are_refused(source: Path, begun: Path, tmp_path: Path) -> None:
     layouts.images(source, "train")[3].unlink()
     said = rf"{begun} is an interrupted preparation of other samples than {source} has now; start"
-    with pytest.raises(DatasetError, match=said):
+    with refused(said):
         _prepare(source)
     assert len(list((begun / "finished").iterdir())) == 5
     assert _prepare(source, restart=True) == [
@@ -113,14 +116,13 @@ def test_other_samples_are_refused(source: Path, begun: Path, tmp_path: Path) ->
 
 
 def test_another_number_of_shards_is_refused(source: Path, begun: Path) -> None:
-    said = f"{begun} is an interrupted preparation with 4 training shards, not 3; start again"
-    with pytest.raises(DatasetError, match=said):
+    with refused(f"{begun} is an interrupted preparation with 4 training shards, not 3; start"):
         _prepare(source, shards=3)
 
 
 def test_a_damaged_plan_is_refused(source: Path, begun: Path) -> None:
     (begun / "preparation.json").write_text("{")
-    with pytest.raises(DatasetError, match=r"preparation\.json is damaged; start again with"):
+    with refused(r"preparation\.json is damaged; start again with"):
         _prepare(source)
     assert len(_prepare(source, restart=True)) == 1
 
@@ -128,7 +130,7 @@ def test_a_damaged_plan_is_refused(source: Path, begun: Path) -> None:
 def test_a_folder_of_somebody_elses_is_left_alone(source: Path, tmp_path: Path) -> None:
     (mine := tmp_path / "x.partial" / "mine").mkdir(parents=True)
     for restart in (False, True):
-        with pytest.raises(DatasetError, match=r"x\.partial is in the way: it is not what"):
+        with refused(r"x\.partial is in the way: it is not what"):
             _prepare(source, restart=restart)
     mine.rmdir()
     _prepare(source)
@@ -150,37 +152,32 @@ def _own(partial: Path, process: ProcessId, age: float = 0.0) -> None:
 def test_who_prepares_the_same_is_named(source: Path, tmp_path: Path) -> None:
     me, partial = this_process(), tmp_path / "x.partial"
     _own(partial, me, age=1e6)
-    with pytest.raises(DatasetError, match=rf"process {me.pid} of node7 is preparing \S+/x; wait"):
+    with refused(rf"process {me.pid} of node7 is preparing \S+/x; wait"):
         _prepare(source)
     _own(partial, me.model_copy(update={"machine": "another"}), age=20)
-    with pytest.raises(DatasetError, match=r"its last heartbeat was 2\d s ago; wait for its end"):
+    with refused(r"its last heartbeat was 2\d s ago; wait for its end"):
         _prepare(source)
     (partial / "owner.json").write_text("{")  # It is just being written.
-    with pytest.raises(DatasetError, match="another process is preparing"):
+    with refused("another process is preparing"):
         _prepare(source)
 
 
 @pytest.mark.parametrize(
     ("changed", "age"), [({"machine": "another"}, 61.0), ({"started": 1}, 0.0)]
 )
-def test_who_was_killed_is_in_nobodys_way(
-    changed: dict[str, object], age: float, source: Path, begun: Path
-) -> None:
+def test_a_dead_owner(changed: dict[str, object], age: float, source: Path, begun: Path) -> None:
     _own(begun, this_process().model_copy(update=changed), age)
     assert "5 of 6 shards are kept" in _prepare(source)[0]
 
 
-def test_an_owner_gives_signs_of_life(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heartbeats(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "HEARTBEAT_SECONDS", 0.001)
-    owner, seen = tmp_path / "x.partial" / "owner.json", set()
+    owner, seen = tmp_path / "x.partial" / "owner.json", list[int]()
 
     def look(_: str) -> None:
         begun = owner.stat().st_mtime_ns
-        while owner.stat().st_mtime_ns == begun:
-            pass
-        seen.add(begun)
+        until(lambda: owner.stat().st_mtime_ns != begun)
+        seen.append(begun)
 
     prepare_imagenet(source, tmp_path / "x", Options(report=_first(look)))
     assert seen
@@ -192,31 +189,28 @@ def _first(look: Callable[[str], None]) -> Callable[[str], None]:
     return lambda line: left.pop()(line) if left else None
 
 
-def test_unpacked_parquet_is_not_unpacked_again(
-    source: Path, imagenet_folder: Path, tmp_path: Path
-) -> None:
+def test_unpacked_parquet_is_reused(source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
     last = layouts.images(source, "val")[-1]
     content = last.read_bytes()
     last.write_bytes(b"none")
     layouts.parquet(source)
     with pytest.raises(DatasetError, match="is corrupt"):
         prepare_imagenet(source, tmp_path / "x", Options(shards=SHARDS))
+    (changed,) = (p for p in source.glob("data/val*") if b"none" in p.read_bytes())
+    _replace(changed, b"none", content)
     unpacked = tmp_path / "x.partial" / "unpacked"
-    before = {path.name: path.stat().st_mtime_ns for path in unpacked.glob("*.images")}
+    os.truncate(unpacked / "train-00001-of-00002.images", 5)
+
+    def times() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in unpacked.glob("*.images")}
+
+    before, lines = times(), list[str]()
     assert len(before) == 4
-    changed = [p for p in source.glob("data/val*") if b"none" in p.read_bytes()]
-    _replace(changed[0], b"none", content)
-    lines: list[str] = []
 
     def look(line: str) -> None:
         lines.append(line)
-        after = {path.name: path.stat().st_mtime_ns for path in unpacked.glob("*.images")}
-        assert after == before
+        assert times() == before
 
-    os.truncate(unpacked / "train-00001-of-00002.images", 5)
-    before["train-00001-of-00002.images"] = (
-        (unpacked / "train-00001-of-00002.images").stat().st_mtime_ns
-    )
     prepare_imagenet(source, tmp_path / "x", Options(shards=SHARDS, report=_first(look)))
     assert lines
     assert content_of(tmp_path / "x") == content_of(imagenet_folder)
@@ -232,27 +226,20 @@ def _replace(path: Path, old: bytes, new: bytes) -> None:
     layouts.write_parquet(path, rows)
 
 
-def test_no_room_for_what_is_left(
-    source: Path, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_room_for_what_is_left(source: Path, begun: Path, leave_free: LeaveFree) -> None:
     left = sum(path.stat().st_size for path in layouts.images(source, "val")[6:])
-    for free, refused in ((left - 1, True), (left, False)):
-        usage = shutil._ntuple_diskusage(10**9, 10**9 - free, free)
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
-        if refused:
-            with pytest.raises(DatasetError, match="no space for the dataset in") as error:
-                _prepare(source)
-            assert "5 of 6 shards are kept" in error.value.__notes__[0]
+    leave_free(left - 1)
+    with pytest.raises(DatasetError, match="no space for the dataset in") as error:
+        _prepare(source)
+    assert "5 of 6 shards are kept" in error.value.__notes__[0]
+    leave_free(left)
     assert _prepare(source)
 
 
-def test_parquet_needs_room_twice(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parquet_needs_room_twice(source: Path, tmp_path: Path, leave_free: LeaveFree) -> None:
     layouts.parquet(source)
     size = sum(path.stat().st_size for path in source.glob("data/[tv][ra]*"))
-    usage = shutil._ntuple_diskusage(10**9, 0, int(1.5 * size))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(DatasetError, match="no space for the dataset in"):
+    leave_free(int(1.5 * size))
+    with refused("no space for the dataset in"):
         _prepare(source)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]

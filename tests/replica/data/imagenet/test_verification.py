@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from tests.support.imagenet_source import jpeg, png
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.__main__ import main
+from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
 from aiperf_hpc.replica.data.sharded.dataset import load_index
 
@@ -46,30 +49,34 @@ def test_each_broken_file_is_named(folder: Path) -> None:
     assert f"cannot read {shards[2]}: No such file or directory" in third
 
 
-def test_labels_out_of_range(folder: Path) -> None:
-    images = images_of(folder / SECOND)
-    forge_shard(folder, SECOND, [images[0]._replace(label=3), *images[1:]])
-    (line,) = _broken(folder)
-    assert line == f"{folder / SECOND}: {images[0].name} has the label 3, of 3 classes"
+Images = list[LabelledImage]
 
 
-def test_labels_of_another_class(folder: Path) -> None:
-    images = images_of(folder / SECOND)
-    label = (images[0].label + 1) % 3
-    changed = [image._replace(label=label) if n == 0 else image for n, image in enumerate(images)]
-    forge_shard(folder, SECOND, changed)
-    (line,) = _broken(folder)
-    assert f"{folder / SECOND}: " in line
-    assert "which is that of n0" in line
+def _changed(images: Images, **changed: object) -> Images:
+    return [images[0]._replace(**changed), *images[1:]]  # type: ignore[arg-type]
 
 
-def test_labels_that_differ_between_shards(folder: Path) -> None:
+def _of_another_class(images: Images) -> Images:
+    return _changed(images, label=(images[0].label + 1) % 3)
+
+
+def _swapped(images: Images) -> Images:
     swapped = {0: 1, 1: 0, 2: 2}
-    images = [i._replace(label=swapped[i.label]) for i in images_of(folder / SECOND)]
-    forge_shard(folder, SECOND, images)
+    return [image._replace(label=swapped[image.label]) for image in images]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda images: _changed(images, label=3), r"\S+ has the label 3, of 3 classes$"),
+        (_of_another_class, "which is that of n0"),
+        (_swapped, "the label .* in other shards$"),
+    ],
+)
+def test_wrong_labels(change: Callable[[Images], Images], problem: str, folder: Path) -> None:
+    forge_shard(folder, SECOND, change(images_of(folder / SECOND)))
     (line,) = _broken(folder)
-    assert f"{folder / SECOND}: the label " in line
-    assert " in other shards" in line
+    assert re.search(f"^{folder / SECOND}: .*{problem}", line)
 
 
 def test_labels_that_do_not_follow_the_classes(folder: Path) -> None:
@@ -89,9 +96,8 @@ def test_samples_that_are_missing(folder: Path) -> None:
 
 def test_other_images_of_the_same_names_and_labels(folder: Path) -> None:
     first, *others = images_of(folder / SECOND)
-    forge_shard(
-        folder, SECOND, [first, *(other._replace(encoded=first.encoded) for other in others)]
-    )
+    copies = [other._replace(encoded=first.encoded) for other in others]
+    forge_shard(folder, SECOND, [first, *copies])
     (line,) = _broken(folder, decode=True)
     assert f"{folder / 'dataset.json'} states the SHA-256" in line
 
@@ -115,7 +121,7 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_folders_that_were_not_prepared(
+def test_unprepared_folders(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "shards.json").write_text("{}")
@@ -138,9 +144,7 @@ def test_folders_that_were_not_prepared(
 
 
 @pytest.mark.cifar10
-def test_cifar10_is_verified_as_it_is_read(
-    cifar10_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cifar10(cifar10_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(cifar10_folder)]) == 0
     assert capsys.readouterr().out == (
         f"cifar10: {cifar10_folder} is as it was prepared, 60000 samples\n"

@@ -14,9 +14,7 @@ from aiperf_hpc.replica.data.staging import Options
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_dataset_does_not_depend_on_its_layout(
-    layout: str, source: Path, imagenet_folder: Path, tmp_path: Path
-) -> None:
+def test_all_layouts(layout: str, source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
     LAYOUTS[layout](source)
     prepare_imagenet(source, tmp_path / "prepared", Options(shards=4, cores=2))
     assert content_of(tmp_path / "prepared") == content_of(imagenet_folder)
