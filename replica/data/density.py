@@ -16,7 +16,6 @@ read and cached in memory up to a limit.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +27,8 @@ from aiperf_hpc.replica.data.generated import (
     GeneratedDataset,
     SampleCache,
     cube_dataset,
+    cube_modes,
     draw_targets,
-    mode_counts,
     noise_words,
 )
 from aiperf_hpc.replica.data.rng import Purpose
@@ -93,7 +92,7 @@ def make_counts(targets: Doubles, size: int, part: int, sample: int) -> Counts:
         sample: number of the sample.
     """
     universe, cells = Universe.of(targets), size**3
-    places, weight = _modes(size)
+    places, weight = cube_modes(size)
     power = _grid_power(universe, size)[places]
     noise = rng.normal(noise_words(cells, part, sample), cells).reshape(size, size, size)
     # Unit noise has power 1 in every mode; a field of power P(k) has P / cell volume.
@@ -163,12 +162,3 @@ def _grid_power(universe: Universe, size: int) -> Doubles:
     power = np.zeros(len(squares))
     power[1:] = power_spectrum(2.0 * math.pi * np.sqrt(squares[1:]) / (size * CELL), universe)
     return power
-
-
-@lru_cache(maxsize=4)
-def _modes(size: int) -> tuple[NDArray[np.intp], Doubles]:
-    """Return the squared wavenumbers of a real transform's modes, and their ``mode_counts``."""
-    whole = np.rint(np.fft.fftfreq(size, 1.0 / size)).astype(np.intp)
-    half = np.arange(size // 2 + 1)
-    squares = whole[:, None, None] ** 2 + whole[None, :, None] ** 2 + half[None, None, :] ** 2
-    return squares, np.broadcast_to(mode_counts(size), squares.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -164,3 +165,12 @@ def mode_counts(size: int) -> NDArray[np.float64]:
     if size % 2 == 0:
         counts[-1] = 1.0
     return counts
+
+
+@lru_cache(maxsize=4)
+def cube_modes(size: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Return the squared wavenumbers of a cube's real transform, and their ``mode_counts``."""
+    whole = np.rint(np.fft.fftfreq(size, 1.0 / size)).astype(np.intp)
+    half = np.arange(size // 2 + 1)
+    squares = whole[:, None, None] ** 2 + whole[None, :, None] ** 2 + half[None, None, :] ** 2
+    return squares, np.broadcast_to(mode_counts(size), squares.shape)

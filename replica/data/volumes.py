@@ -8,8 +8,6 @@ et al. 2018 learn parameters of such spectra). Samples are generated when they a
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,8 +16,8 @@ from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.generated import (
     GeneratedDataset,
     cube_dataset,
+    cube_modes,
     draw_targets,
-    mode_counts,
     noise_words,
 )
 
@@ -56,18 +54,11 @@ def make_fields(
     cells = size**3
     noise = np.stack([rng.normal(noise_words(cells, part, s), cells) for s in samples.tolist()])
     modes = np.fft.rfftn(noise.reshape(-1, size, size, size), axes=(1, 2, 3))
-    wavenumber, weight = _wavenumbers(size)
+    squares, weight = cube_modes(size)
+    wavenumber = np.sqrt(squares)
     for mode, (slope, strength) in zip(modes, targets, strict=True):
         power = np.where(wavenumber > 0, wavenumber, np.inf) ** (SLOPE + slope)
         deviation = np.sqrt((power * weight).sum() / cells)
         mode *= np.sqrt(power) * (2.0**strength / deviation)
     fields = np.fft.irfftn(modes, (size, size, size), axes=(1, 2, 3))
     return fields.astype(np.float32)[..., None]
-
-
-@lru_cache(maxsize=4)
-def _wavenumbers(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return |k| for the modes of a real transform, and their ``mode_counts``."""
-    whole, half = np.fft.fftfreq(size, 1.0 / size), np.fft.rfftfreq(size, 1.0 / size)
-    squares = whole[:, None, None] ** 2 + whole[None, :, None] ** 2 + half[None, None, :] ** 2
-    return np.sqrt(squares), np.broadcast_to(mode_counts(size), squares.shape)

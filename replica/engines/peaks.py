@@ -185,15 +185,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for device in devices:
         for kernel, precision, makes in device.kernels():
             entry = {"device": device.name, "kernel": kernel, "precision": precision}
-            try:
-                rows = [_row(rates) for rates in sweep(makes, device.finish, seconds)]
-            except framework.FAILURES as error:
-                missing.append({**entry, "reason": first_line(error)[:200]})
-                continue
-            if rows:
-                sweeps.append({**entry, "readings": rows, "left_out": len(makes) - len(rows)})
+            found, reason = _measured(device, makes, seconds, framework.FAILURES)
+            if reason:
+                missing.append({**entry, "reason": reason})
             else:
-                missing.append({**entry, "reason": NO_MEMORY})
+                rows = [_row(rates) for rates in found]
+                sweeps.append({**entry, "readings": rows, "left_out": len(makes) - len(rows)})
     facts = [{"name": d.name, "model": d.model, "threads": d.threads} for d in devices]
     result = {
         "engine": options.engine, "versions": framework.VERSIONS, "devices": facts,
@@ -201,6 +198,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }  # fmt: skip
     write_whole(options.result, json.dumps(result))
     return 0
+
+
+def _measured(
+    device: PeakDevice, makes: Sequence[Make], seconds: float, failures: tuple[type[Exception], ...]
+) -> tuple[list[Rates], str]:
+    """Return the rates of a kernel's sizes, or the reason why it has none."""
+    try:
+        found = list(sweep(makes, device.finish, seconds))
+    except failures as error:
+        return [], first_line(error)[:200]
+    return found, "" if found else NO_MEMORY
 
 
 def _framework(engine: str) -> Any:  # noqa: ANN401 -- a module
@@ -285,15 +293,12 @@ def rank_peak(config: RunConfig, cores: int, index: int) -> DevicePeak | None:
         for kernel, precision, makes in device.kernels():
             if kernel not in RANK_KERNELS or precision != used:
                 continue
-            try:
-                sizes = list(sweep(makes, device.finish, config.peak_seconds / len(RANK_KERNELS)))
-            except framework.FAILURES as error:
-                absent[kernel] = first_line(error)[:200]
+            seconds = config.peak_seconds / len(RANK_KERNELS)
+            sizes, reason = _measured(device, makes, seconds, framework.FAILURES)
+            if reason:
+                absent[kernel] = reason
             else:
-                if sizes:
-                    rates[kernel] = max(rate for size in sizes for rate in size.rates)
-                else:
-                    absent[kernel] = NO_MEMORY
+                rates[kernel] = max(rate for size in sizes for rate in size.rates)
     return DevicePeak(
         device=device.name,
         model=device.model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +27,10 @@ def open_folder(folder: Path | None, *, engine: str = "torch", **values: object)
     return load(DatasetConfig.model_validate(settings), 2, engine)
 
 
-def both_readers(folder: Path, **values: object) -> tuple[ImageNetDataset, ImageNetDataset]:
+def both_readers(
+    folder: Path,
+    **values: Any,  # noqa: ANN401 -- settings of a dataset
+) -> tuple[ImageNetDataset, ImageNetDataset]:
     """Open a folder by TensorFlow's reader and by Pillow's."""
     return open_folder(folder, engine="tensorflow", **values), open_folder(folder, **values)
 

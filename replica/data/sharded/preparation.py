@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
@@ -232,14 +233,14 @@ def prepare_shards(
     return info
 
 
-def shard_counts(
-    training: int, held_out: int, wanted: int | None, each: int, unit: str = "samples"
-) -> tuple[int, int]:
-    """Return the numbers of shards of the training and the validation samples.
+def even_jobs(
+    training: Sequence[S], held_out: Sequence[S], wanted: int | None, each: int, unit: str
+) -> list[ShardJob[S]]:
+    """Divide samples into shards whose sizes differ by at most one in each part.
 
     Args:
-        training: number of training samples.
-        held_out: number of validation samples.
+        training: training samples.
+        held_out: validation samples.
         wanted: requested number of training shards, or None.
         each: samples per shard if no number of shards is requested.
         unit: plural noun for samples.
@@ -247,29 +248,17 @@ def shard_counts(
     Raises:
         DatasetError: the requested number of shards is below 1 or above that of training samples.
     """
-    shards = wanted if wanted is not None else -(-training // each)
-    if not 1 <= shards <= training:
-        raise DatasetError(f"--shards {shards}: for {training} training {unit}, 1 to {training}")
-    return shards, min(held_out, max(1, round(held_out * shards / training)))
+    total = len(training)
+    shards = wanted if wanted is not None else -(-total // each)
+    if not 1 <= shards <= total:
+        raise DatasetError(f"--shards {shards}: for {total} training {unit}, 1 to {total}")
+    held_shards = min(len(held_out), max(1, round(len(held_out) * shards / total)))
+    return [*_cut("train", training, shards), *_cut("validation", held_out, held_shards)]
 
 
-def even_jobs(
-    training: Sequence[S],
-    held_out: Sequence[S],
-    wanted: int | None,
-    each: int,
-    unit: str = "samples",
-) -> list[ShardJob[S]]:
-    """Divide samples into shards of equal size. Arguments and errors as in ``shard_counts``."""
-    counts = shard_counts(len(training), len(held_out), wanted, each, unit)
-    parts = zip(PARTS, (training, held_out), counts, strict=True)
-    return [job for part in parts for job in shard_jobs(*part)]
-
-
-def shard_jobs(part: str, samples: Sequence[S], shards: int) -> list[ShardJob[S]]:
-    """Divide the samples of a part into shards whose sizes differ by at most one."""
+def _cut(part: str, samples: Sequence[S], shards: int) -> list[ShardJob[S]]:
     edges = [len(samples) * edge // shards for edge in range(shards + 1)]
-    return numbered_jobs(part, [samples[i:j] for i, j in zip(edges, edges[1:], strict=False)])
+    return numbered_jobs(part, [samples[i:j] for i, j in pairwise(edges)])
 
 
 def numbered_jobs(part: str, shards: Sequence[Sequence[S]]) -> list[ShardJob[S]]:

@@ -63,7 +63,8 @@ class FileSource(Source[Path]):
         return f"{training} + {held_out} {self.noun} of {self.kind.text}"
 
     def jobs(self, shards: int | None) -> list[ShardJob[Path]]:
-        return even_jobs(self.files[PARTS[0]], self.files[PARTS[1]], shards, self.shard_samples)
+        training, held_out = self.files.values()
+        return even_jobs(training, held_out, shards, self.shard_samples, self.unit)
 
     def name(self, sample: Path) -> str:
         return sample.name

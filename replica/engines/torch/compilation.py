@@ -41,16 +41,12 @@ def check_compiler(device: torch.device, backend: str | Callable[..., Any] = "in
     """
     try:
         with named_errors():
-            torch.compile(_one_more, backend=backend)(torch.zeros(1, device=device))
+            torch.compile(lambda x: x + 1, backend=backend)(torch.zeros(1, device=device))
     except EngineError as error:
         raise EngineError(
             f"{error}; torch.compile needs Triton, a C compiler (gcc) and Python's headers on each "
             "node, or set engine.compile=never"
         ) from None
-
-
-def _one_more(x: Tensor) -> Tensor:
-    return x + 1
 
 
 class LoadingBackend:
@@ -79,7 +75,7 @@ class LoadingBackend:
         (output,) = module.graph.find_nodes(op="output")
         nodes = cast("Sequence[fx.Node]", output.args[0])
         makers = [_maker_like(node.meta["example_value"]) for node in nodes]
-        with _CODE_CACHE.loading():
+        with CODE_CACHE.loading():
             compiled = lookup_backend(self._backend)(module, inputs)
         return lambda *read: [make() for make in makers] if self._only else compiled(*read)
 
@@ -152,15 +148,9 @@ class _CodeCache:
         cache.cache_clear()
 
 
-_CODE_CACHE = _CodeCache()
-
-
-def forget_compiled_code() -> None:
-    """Release inductor's cached code of all networks compiled in this process.
-
-    Networks in use keep their own code, and inductor's files remain.
-    """
-    _CODE_CACHE.clear()
+CODE_CACHE = _CodeCache()
+"""Code of all networks compiled in this process. Networks in use keep their own code when it is
+cleared, and inductor's files remain."""
 
 
 class CompileRequest(Value):

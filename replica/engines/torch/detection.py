@@ -176,24 +176,20 @@ def propose(rows: Tensor, truths: Tensor, layer: str, training: bool) -> Tensor:
 @torch.library.custom_op("aiperf_hpc::propose", mutates_args=())
 def _operator(rows: Tensor, truths: Tensor, layer: str, training: bool) -> Tensor:
     """Implement ``propose`` as one operator: the number of comparisons depends on the values."""
-    return _proposed(_layer_of(layer), rows, truths, training=training)
+    found, regions = _layer_of(layer), []
+    anchors = anchor_boxes(found.levels, found.of_a_level, rows.device)
+    for sample, truth in zip(rows.float(), truths, strict=True):
+        boxes = _best(found, sample, anchors, found.kept if training else found.count)
+        if training:
+            boxes = _sampled(boxes, GroundTruth.of(truth).boxes, found.count)
+        regions.append(torch.cat([boxes, boxes.new_zeros((found.count - len(boxes), BOX))]))
+    return torch.stack(regions)
 
 
 @_operator.register_fake
 def _of_no_values(rows: Tensor, truths: Tensor, layer: str, training: bool) -> Tensor:
     del truths, training
     return rows.new_empty((len(rows), _layer_of(layer).count, BOX), dtype=torch.float32)
-
-
-def _proposed(layer: Proposals, rows: Tensor, truths: Tensor, *, training: bool) -> Tensor:
-    anchors = anchor_boxes(layer.levels, layer.of_a_level, rows.device)
-    regions = []
-    for sample, truth in zip(rows.float(), truths, strict=True):
-        boxes = _best(layer, sample, anchors, layer.kept if training else layer.count)
-        if training:
-            boxes = _sampled(boxes, GroundTruth.of(truth).boxes, layer.count)
-        regions.append(torch.cat([boxes, boxes.new_zeros((layer.count - len(boxes), BOX))]))
-    return torch.stack(regions)
 
 
 def _best(layer: Proposals, rows: Tensor, anchors: Tensor, most: int) -> Tensor:
@@ -268,31 +264,22 @@ class DetectorOutput(NamedTuple):
         return cls(rows, regions, scores, shifts.reshape(*shifts.shape[:2], -1, BOX) / scales)
 
 
-class _Detector(NamedTuple):
-    """Properties of a network that determine its output's format."""
-
-    layer: Proposals
-    shapes: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, graph: Graph) -> _Detector:
-        layers = [node.layer for node in graph.nodes if isinstance(node.layer, Proposals)]
-        if len(layers) != 1 or graph.output.layer.kind != "detector":
-            raise EngineError("the objective 'detection' needs a network that ends in a detector")
-        return cls(layers[0], graph.input_shapes(graph.output.name))
-
-    def anchors(self, device: torch.device) -> Tensor:
-        return anchor_boxes(self.layer.levels, self.layer.of_a_level, device)
+def _format_of(graph: Graph) -> tuple[Proposals, tuple[tuple[int, ...], ...]]:
+    """Return a network's layer of proposals and the shapes of its output's parts."""
+    found = [node.layer for node in graph.nodes if isinstance(node.layer, Proposals)]
+    if len(found) != 1 or graph.output.layer.kind != "detector":
+        raise EngineError("the objective 'detection' needs a network that ends in a detector")
+    return found[0], graph.input_shapes(graph.output.name)
 
 
 def detection(graph: Graph) -> Loss:
     """Return the loss function of a network: the sum over both stages, (samples,)."""
-    detector = _Detector.of(graph)
+    layer, shapes = _format_of(graph)
 
     def loss(output: Tensor, targets: Targets, smoothing: float) -> Tensor:
         del smoothing  # Only labels are smoothed.
-        parts = DetectorOutput.of(output, detector.shapes)
-        anchors = detector.anchors(output.device)
+        parts = DetectorOutput.of(output, shapes)
+        anchors = anchor_boxes(layer.levels, layer.of_a_level, output.device)
         losses = []
         for rows, regions, scores, shifts, boxes in zip(*parts, targets["boxes"], strict=True):
             truth = GroundTruth.of(boxes)
@@ -369,12 +356,12 @@ def mean_average_precision(graph: Graph) -> Quality:
     Detections are (samples, 6 x 100): box, score and class of the best detections, padded with -1.
     True boxes are (samples, 5 x boxes).
     """
-    detector = _Detector.of(graph)
+    layer, shapes = _format_of(graph)
 
     def rows(output: Tensor, targets: Targets) -> Sequence[Tensor]:
-        parts = DetectorOutput.of(output, detector.shapes)
+        parts = DetectorOutput.of(output, shapes)
         found = [
-            detections(detector.layer, regions, scores, shifts)
+            detections(layer, regions, scores, shifts)
             for regions, scores, shifts in zip(*parts[1:], strict=True)
         ]
         return torch.stack(found).flatten(1), targets["boxes"].flatten(1)

@@ -95,19 +95,6 @@ def allow_tf32(allowed: bool) -> None:
     torch.backends.cudnn.allow_tf32 = allowed
 
 
-def seen_accelerators(kind: DeviceKind) -> tuple[str, int]:
-    """Return the vendor and the number of the accelerators visible to PyTorch.
-
-    Raises:
-        EngineError: as ``choose_device``.
-    """
-    device = choose_device(kind, 0)
-    if device.type == "cpu":
-        return "", 0
-    vendor = "Huawei" if device.type == "npu" else "AMD" if torch.version.hip else "NVIDIA"
-    return vendor, torch.get_device_module(device.type).device_count()
-
-
 def keep_freed_memory() -> bool:
     """Let the C library keep freed memory; return whether this is supported, as by glibc.
 
@@ -146,8 +133,11 @@ def _use_huge_pages(library: ctypes.CDLL) -> None:
         library.free(block)
 
 
-def release_freed_memory() -> None:
-    """Return freed memory to the kernel between networks, because their sizes differ."""
+def release_freed_memory(device: torch.device) -> None:
+    """Return a device's freed memory to the system between networks, because their sizes differ."""
+    if device.type != "cpu":
+        torch.get_device_module(device.type).empty_cache()
+        return
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)

@@ -20,7 +20,6 @@ from aiperf_hpc.replica.engines.torch.device import (
     choose_device,
     compute_on,
     keep_freed_memory,
-    seen_accelerators,
 )
 from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
@@ -96,7 +95,11 @@ def accelerators_here(settings: EngineConfig) -> tuple[str, int]:
     Raises:
         EngineError: there is no device of the requested kind.
     """
-    return seen_accelerators(settings.device)
+    device = choose_device(settings.device, 0)
+    if device.type == "cpu":
+        return "", 0
+    vendor = "Huawei" if device.type == "npu" else "AMD" if torch.version.hip else "NVIDIA"
+    return vendor, torch.get_device_module(device.type).device_count()
 
 
 def make_engine(

@@ -30,7 +30,7 @@ from aiperf_hpc.replica.engines.base import (
     PendingChecksum,
 )
 from aiperf_hpc.replica.engines.optimizers import regularization
-from aiperf_hpc.replica.engines.torch.compilation import LoadingBackend, forget_compiled_code
+from aiperf_hpc.replica.engines.torch.compilation import CODE_CACHE, LoadingBackend
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
     padded,
@@ -59,7 +59,7 @@ uses slower kernels, which read smaller pieces, for tensors that are not aligned
 """
 Modules = tuple[Callable[..., Tensor], Callable[..., Tensor]]
 """The modules for training and for inference."""
-_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Placement(NamedTuple):
@@ -89,7 +89,7 @@ class TorchNetwork(FrameworkNetwork):
         self._device, self._used = device, used
         self._loss_of = loss_of(objective, graph)
         self._quality_of = quality_of(objective.metric, graph)
-        self._type = _TYPES[used.precision]
+        self._type = TYPES[used.precision]
         # The backward pass reaches the last parameters first.
         self._layout = FlatLayout(dict(reversed(list(graph.parameters.items()))), ALIGNED)
         self._statistics_layout = FlatLayout(graph.statistics)
@@ -403,8 +403,5 @@ class TorchNetwork(FrameworkNetwork):
         self._flat = self._statistics = torch.empty(0)
         self._low = self._gradients = None
         self._gradient_views = []
-        forget_compiled_code()
-        if self._device.type == "cpu":
-            release_freed_memory()
-        else:
-            torch.get_device_module(self._device.type).empty_cache()
+        CODE_CACHE.clear()
+        release_freed_memory(self._device)

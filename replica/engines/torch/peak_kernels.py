@@ -21,16 +21,11 @@ from aiperf_hpc.replica.engines.torch.device import (
     keep_freed_memory,
     release_freed_memory,
 )
+from aiperf_hpc.replica.engines.torch.network import TYPES
 
 VERSIONS = {"torch": torch.__version__}
 FAILURES = (RuntimeError,)
 """Errors of PyTorch if a kernel does not exist or does not fit in memory."""
-_TYPES = {
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
 _SCALE = 3.0
 """Factor of STREAM's triad."""
 
@@ -58,7 +53,9 @@ class TorchDevice(PeakDevice):
         """Return random numbers, because zeros would keep the processor cooler and thus faster."""
         if self._device.type == "cuda":
             allow_tf32(precision == "tf32")
-        return torch.randn(shape, device=self._device).to(_TYPES[precision])
+        return torch.randn(shape, device=self._device).to(
+            torch.float32 if precision == "tf32" else TYPES[precision]
+        )
 
     def multiply(self, n: int, precision: str) -> Callable[[], object]:
         a, b = (self._random((n, n), precision) for _ in range(2))
@@ -84,13 +81,6 @@ class TorchDevice(PeakDevice):
     def finish(self) -> None:
         if self._module is not None:
             self._module.synchronize(self._device)
-
-    def release_memory(self) -> None:
-        """Return unused memory to the device or to the operating system."""
-        if self._module is None:
-            release_freed_memory()
-        else:
-            self._module.empty_cache()
 
 
 def devices(cores: int) -> Iterator[TorchDevice]:
@@ -129,4 +119,4 @@ def device_of_rank(kind: DeviceKind, index: int, cores: int) -> Iterator[TorchDe
     finally:
         cuda.allow_tf32, cudnn.allow_tf32 = allowed
         cudnn.benchmark = tuned
-        device.release_memory()
+        release_freed_memory(chosen)

@@ -111,9 +111,11 @@ def test_one_sample_is_compiled_for_by_nobody() -> None:
     assert compiler._process is None
 
 
-def answering(compiler: CompilerProcess, code: str) -> None:
-    """Have a process answer that compiles nothing."""
+def compiler_running(code: str) -> CompilerProcess:
+    """Return one whose process executes other code, which compiles nothing."""
+    compiler = CompilerProcess(1, 0, SETTINGS, 1)
     compiler._command = [sys.executable, "-c", code]
+    return compiler
 
 
 ANSWER = 'input(); print(\'{"error": "%s"}\', flush=True)'
@@ -128,11 +130,10 @@ ANSWER = 'input(); print(\'{"error": "%s"}\', flush=True)'
 )
 def test_a_failed_request(capsys: pytest.CaptureFixture[str], code: str, problem: str) -> None:
     """By another process, if the first one ended."""
-    compiler = CompilerProcess(1, 0, SETTINGS, 1)
-    answering(compiler, code)
+    compiler = compiler_running(code)
     compiler.compile(REQUEST)
     assert f"is compiled during its steps: {problem}\n" in capsys.readouterr().err
-    answering(compiler, ANSWER % "")
+    compiler._command[-1] = ANSWER % ""
     compiler.compile(REQUEST)
     assert capsys.readouterr().err == ""
 
@@ -175,8 +176,7 @@ def test_a_hung_process_is_killed_with_its_children(
 
     monkeypatch.setattr(compilation, "threading", SimpleNamespace(Timer=Expiring, Event=Event))
     monkeypatch.setenv("SAYS", str(said))
-    compiler = CompilerProcess(1, 0, SETTINGS, 1)
-    answering(compiler, ("input(); " if reads else "") + HANGS)
+    compiler = compiler_running(("input(); " if reads else "") + HANGS)
     large = REQUEST.model_copy(update={"graph": "x" * (10 if reads else 2**20)})
     problem = compiler.compile(large)
     assert problem == "the process that compiles was ended after 600 s"
@@ -184,15 +184,14 @@ def test_a_hung_process_is_killed_with_its_children(
     assert compiler._process is None
     child = int(said.read_text("ascii"))
     until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie")
-    answering(compiler, "input(); print('{}', flush=True); input()")
+    compiler._command[-1] = "input(); print('{}', flush=True); input()"
     monkeypatch.undo()
     assert compiler.compile(REQUEST) == ""
     assert limits == [600.0]
 
 
 def test_the_process_ends_with_whoever_asks() -> None:
-    compiler = CompilerProcess(1, 0, SETTINGS, 1)
-    answering(compiler, "input(); print('{}', flush=True); input()")
+    compiler = compiler_running("input(); print('{}', flush=True); input()")
     compiler.compile(REQUEST)
     process = compiler._process
     assert process is not None
@@ -223,29 +222,21 @@ def failing(error: Exception) -> Callable[..., object]:
     return compiled
 
 
-@pytest.mark.parametrize("kind", ["cuda", "cpu"])
-def test_missing_compiler(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton's launchers are C, and images of containers often have no compiler of it."""
-    placement = Placement(torch.device(kind), 1, compiled=True)
-    monkeypatch.setattr(torch_engine, "placement_of", lambda *_: placement)
-
-    def check(device: torch.device) -> None:
-        check_compiler(torch.device("cpu"), failing(RuntimeError(f"{NO_COMPILER}\nand more")))
-
-    monkeypatch.setattr(torch_engine, "check_compiler", check)
-    if kind == "cpu":
-        make_engine(1, 0, SETTINGS, CLASSIFICATION, 1)
-        return
+    cpu = torch.device("cpu")
+    check_compiler(cpu, "eager")
+    broken = failing(RuntimeError(f"{NO_COMPILER}\nand more"))
+    monkeypatch.setattr(torch_engine, "check_compiler", lambda _: check_compiler(cpu, broken))
+    make_engine(1, 0, SETTINGS, CLASSIFICATION, 1)  # On a CPU nothing is checked.
+    gpu = Placement(torch.device("cuda"), 1, compiled=True)
+    monkeypatch.setattr(torch_engine, "placement_of", lambda *_: gpu)
     with pytest.raises(EngineError) as raised:
         make_engine(1, 0, SETTINGS, CLASSIFICATION, 1)
     assert str(raised.value) == (
         f"PyTorch: {NO_COMPILER}; torch.compile needs Triton, a C compiler (gcc) and Python's "
         "headers on each node, or set engine.compile=never"
     )
-
-
-def test_where_a_sum_can_be_compiled_nothing_is_refused() -> None:
-    check_compiler(torch.device("cpu"), "eager")
 
 
 @pytest.mark.parametrize(
@@ -273,7 +264,7 @@ def test_what_a_closed_network_was_compiled_to_is_not_kept() -> None:
     assert path in codecache.PyCodeCache.linemaps
     del loaded
     network = torch_network(two_stems(), compiled("eager"))
-    with compilation._CODE_CACHE.loading():
+    with compilation.CODE_CACHE.loading():
         network.close()
         assert sys.modules[name] is kept()  # Not while another network is loaded.
     gc.collect()

@@ -347,34 +347,20 @@ def test_bytes_are_trained_on_as_the_numbers_that_they_stand_for(engine: RankEng
         np.testing.assert_allclose(of_bytes, of_numbers, rtol=1e-4, atol=1e-5)
 
 
-def test_buckets_hold_every_gradient_once_in_their_order(engine: RankEngine) -> None:
+def test_buckets_hold_every_gradient(engine: RankEngine) -> None:
     """With more than one of them where the engine makes several of a large network."""
     graph = wide()
     weights = initial_weights(graph, np.random.default_rng(18))
-    network = network_of(engine, graph, weights, momentum=0.0)
+    halves, stepped = (network_of(engine, graph, weights, momentum=0.0) for _ in range(2))
     batch = labelled(graph, 4)
-    buckets = given(network, batch, 0.5)
-    assert tuple(len(bucket) for bucket in buckets) == network.buckets
-    assert sum(np.count_nonzero(bucket) for bucket in buckets) <= graph.parameter_count
-    assert sum(network.buckets) >= graph.parameter_count
-    # Each bucket alone moves parameters of its own, and all of them together what a step moves.
-    moved = {name: np.zeros(shape, np.float32) for name, shape in graph.parameters.items()}
-    for number, bucket in enumerate(buckets):
-        alone = [np.zeros(size, np.float32) for size in network.buckets]
-        alone[number] = 2.0 * bucket
-        before = network.weights()
-        network.apply(alone, 0.1)
-        after = network.weights()
-        changes = {name: after[name] - before[name] for name in moved}
-        assert sum(np.count_nonzero(change) for change in changes.values()) <= len(bucket)
-        for name, change in changes.items():
-            assert not (change.any() and moved[name].any())
-            moved[name] += change
-    stepped = network_of(engine, graph, weights, momentum=0.0)
+    buckets = given(halves, batch, 1.0)
+    assert tuple(len(bucket) for bucket in buckets) == halves.buckets
+    assert (len(buckets) > 1) == (engine.name == "torch")
+    halves.apply(buckets, 0.1)
     stepped.train_step(batch, 0.1)
     for name, array in stepped.weights().items():
-        if name in moved:
-            np.testing.assert_allclose(moved[name], array - weights[name], atol=1e-6)
+        np.testing.assert_allclose(halves.weights()[name], array, atol=1e-6)
+    assert any(bucket.any() for bucket in buckets)
 
 
 def wide() -> Graph:

@@ -173,6 +173,6 @@ def test_huge_pages_back_the_heap_also_after_memory_was_given_back() -> None:
         "    before, ones = huge(), torch.ones(2**24)\n"
         "    assert huge() - before > 2**15, 'KiB of 2**16'\n"
         "    del ones\n"
-        "    device.release_freed_memory()\n"
+        "    device.release_freed_memory(torch.device('cpu'))\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.engines.torch.optimizers import _norms
 
 RATE = 0.01
-SETTINGS: dict[str, dict[str, object]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "sgd": {"weight_decay": 0.1, "max_gradient_norm": 0.5},
     "adam": {"weight_decay": 0.1, "beta2": 0.98},
     "adamw": {"weight_decay": 0.1, "beta1": 0.8, "epsilon": 1e-6},
@@ -144,7 +145,7 @@ def test_updates_are_those_of_pytorch(engine: RankEngine, name: str, limit: floa
 
     Ours is another SGD where a rate changes or weights decay; here it does not, and they do not.
     """
-    changed: dict[str, object] = {"max_gradient_norm": limit}
+    changed: dict[str, Any] = {"max_gradient_norm": limit}
     if name == "sgd":
         changed["weight_decay"] = 0.0
     network, parameters = built(engine, name, **changed), parameters_of()
@@ -212,7 +213,7 @@ class Lamb:
 def test_lamb_is_the_papers(engine: RankEngine) -> None:
     """One parameter begins at zero, and one never has a gradient: both norms are zero once."""
     zero, idle, *_ = (name for name in GRAPH.parameters if name.endswith("/beta"))
-    weights = WEIGHTS | {zero: np.zeros_like(WEIGHTS[zero])}
+    weights = {**WEIGHTS, zero: np.zeros_like(WEIGHTS[zero])}
     network, paper = built(engine, "lamb", weights), Lamb(weights, list(GRAPH.parameters))
     for step in range(10):
         slopes = gradients(step)

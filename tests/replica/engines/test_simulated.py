@@ -59,6 +59,8 @@ def test_building_and_steps_take_the_time_of_the_model() -> None:
     clock = Clock()
     net = network(clock)
     net.train_step(batch(7), 0.1)
+    assert net.drain_training() > 0.0
+    assert net.drain_training() == 0.0
     net.evaluate_step(batch(5))
     operations = count(GRAPH)
     train, validate = 7 * operations.training / 1e6, 5 * operations.forward / 1e6
@@ -81,13 +83,6 @@ def test_correct_samples_are_whole_and_sum_up_whatever_the_parts() -> None:
     assert sum(part.samples for part in found) == total.samples == 1000
     assert sum(part.loss for part in found) == pytest.approx(total.loss)
     assert parts.drain_evaluation() == EvaluationSums()
-
-
-def test_the_loss_is_drained_once() -> None:
-    net = network()
-    net.train_step(batch(1), 0.1)
-    assert net.drain_training() > 0.0
-    assert net.drain_training() == 0.0
 
 
 def test_accuracy_saturates_at_the_ceiling_and_the_loss_falls_with_it() -> None:

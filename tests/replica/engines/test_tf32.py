@@ -17,9 +17,12 @@ def settings(name: str, tf32: bool | None) -> EngineConfig:
     return EngineConfig.model_validate({"name": name, **given})
 
 
-@pytest.mark.parametrize(
+CASES = pytest.mark.parametrize(
     ("tf32", "wanted"), [(None, "fp32"), (False, "fp32"), (True, "tf32")], ids=str
 )
+
+
+@CASES
 def test_tf32_of_torch(monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str) -> None:
     """cuDNN's default is TF32, cuBLAS's is not."""
     monkeypatch.setattr(torch_engine, "choose_device", lambda *_: torch.device("cuda", 0))
@@ -35,9 +38,7 @@ def test_tf32_of_torch(monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wante
     assert found == {"PyTorch": wanted, "cuDNN": wanted}
 
 
-@pytest.mark.parametrize(
-    ("tf32", "wanted"), [(None, "fp32"), (False, "fp32"), (True, "tf32")], ids=str
-)
+@CASES
 def test_tf32_of_tensorflow(
     monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str
 ) -> None:

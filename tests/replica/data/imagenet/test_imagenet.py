@@ -420,7 +420,7 @@ def test_a_shard_that_changes_in_a_run_is_named(
     folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
     dataset = load(folder)
     change(folder / "train-00002-of-00003")
-    said = {
+    said: dict[Damage, str] = {
         _damage: "train-00002-of-00003: the record at byte .* is damaged",
         cut: "train-00002-of-00003(: it ends within the record| is truncated)",
         _shorten: "train-00002-of-00003(: it ends within the record| is truncated)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Dataset, Part
 from aiperf_hpc.replica.data.cosmoflow import CosmoFlowFiles
 from aiperf_hpc.replica.data.progress import Progress
-from aiperf_hpc.replica.data.sharded.preparation import shard_counts
+from aiperf_hpc.replica.data.sharded.preparation import even_jobs
 from aiperf_hpc.replica.data.staging import Options
 
 
@@ -140,7 +141,8 @@ def test_missing_h5py(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         SOURCES[name].module.prepare(tmp_path / "source", tmp_path / "target")
 
 
-def test_more_shards_than_samples_are_refused(tmp_path: Path) -> None:
+def test_numbers_of_shards() -> None:
     with refused("--shards 12: for 11 training samples, 1 to 11"):
-        shard_counts(11, 5, 12, 64)
-    assert shard_counts(524_288, 65_536, None, CosmoFlowFiles.shard_samples) == (8_192, 1_024)
+        even_jobs(range(11), range(5), 12, 64, "samples")
+    jobs = even_jobs(range(524_288), range(65_536), None, CosmoFlowFiles.shard_samples, "samples")
+    assert Counter(job.part for job in jobs) == {"train": 8_192, "validation": 1_024}
