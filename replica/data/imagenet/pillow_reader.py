@@ -167,10 +167,9 @@ def _decoded(sample: _Sample) -> DecodedImage:
         found = unpack(content)
         return DecodedImage(rgb_image(found.encoded), found.label)
     except (OSError, SyntaxError, ValueError) as error:
-        problem = reason_of(error) if isinstance(error, OSError) else error
         raise DatasetError(
             f"dataset 'imagenet': reading {sample.shard.path.parent} failed: "
-            f"{sample.shard.path.name}: {problem}; prepare it again"
+            f"{sample.shard.path.name}: {reason_of(error)}; prepare it again"
         ) from None
 
 

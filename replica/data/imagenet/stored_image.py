@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiperf_hpc.errors import reason_of
 from aiperf_hpc.replica.data.tfrecord import example, features_of, of_bytes, of_integer
 from aiperf_hpc.trial import StorageFormat
 
@@ -113,7 +114,7 @@ def _opened(file: bytes) -> Iterator[Image.Image]:
     except UnidentifiedImageError:
         raise ValueError("it is no image") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise ValueError(reason_of(error)) from None
 
 
 def _as_jpeg(image: Image.Image) -> bytes:

@@ -313,10 +313,9 @@ class SampleFiles:
                 raise ValueError("it is truncated")
             return decode(content.data)
         except (OSError, ValueError) as error:
-            problem = reason_of(error) if isinstance(error, OSError) else error
             raise DatasetError(
                 f"dataset '{self.dataset}': reading {self.folder} failed: {path.name}, the sample "
-                f"at byte {offset}: {problem}; prepare it again"
+                f"at byte {offset}: {reason_of(error)}; prepare it again"
             ) from None
 
 

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from tests.support.generated import generated
 
 from aiperf_hpc.replica.data import density
 from aiperf_hpc.replica.data.density import (
@@ -56,16 +55,6 @@ def test_counts_have_their_mean_and_the_variance_of_their_field() -> None:
     spread = counts.var((0, 1, 2, 3)) / PARTICLES**2 - 1.0 / PARTICLES
     ratios = np.log1p(spread) / np.log1p(spread[0])
     np.testing.assert_allclose(ratios, growth(Universe.of(targets).omega_m) ** 2, rtol=0.05)
-
-
-def test_targets_are_two_and_fill_their_range() -> None:
-    drawn = np.stack([draw_targets(0, sample) for sample in range(500)])
-    assert (drawn.min(0) < -0.97).all()
-    assert (drawn.max(0) > 0.97).all()
-    assert np.abs(drawn).mean() == pytest.approx(0.5, abs=0.02)  # What zeros are wrong by.
-    info = generated("density", 8).info
-    assert info.targets["values"].shape == (2,)
-    assert info.input_shape("volume") == (8, 8, 8, 4)
 
 
 def test_the_targets_can_be_told_of_the_fields() -> None:

@@ -44,20 +44,15 @@ def test_no_cache_changes_nothing(imagenet_folder: Path) -> None:
 
 
 def test_a_copy_on_disk_is_read_instead(source: Path, tmp_path: Path) -> None:
-    copy = _on_disk(source, tmp_path / "cache")
+    copy, again = (_on_disk(source, tmp_path / "cache") for _ in range(2))
     assert copy.bytes == _bytes(source)
     assert copy.seconds > 0
+    assert (again.config, again.bytes) == (copy.config, 0)
     info = load_dataset(_config(source), 2).info
     shutil.rmtree(source)
     dataset = load_dataset(copy.config, 2, "torch")
     assert dataset.info == info
     assert sum(batch.size for batch in dataset.train(0, 5, 0)) == info.train_samples
-
-
-def test_what_is_there_is_not_copied_again(source: Path, tmp_path: Path) -> None:
-    first, second = (_on_disk(source, tmp_path / "cache") for _ in range(2))
-    assert first.config == second.config
-    assert second.bytes == 0
 
 
 def test_what_is_cut_or_another_is_copied_again(source: Path, tmp_path: Path) -> None:

@@ -30,4 +30,5 @@ def test_fields_have_no_mean_and_targets_fill_their_range() -> None:
     assert targets.shape == (400, 2)
     assert (targets.min(0) < -0.95).all()
     assert (targets.max(0) > 0.95).all()
+    assert np.abs(targets).mean() == pytest.approx(0.5, abs=0.03)  # The error of zeros.
     assert abs(np.corrcoef(targets.T)[0, 1]) < 0.2

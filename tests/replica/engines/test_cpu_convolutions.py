@@ -39,6 +39,12 @@ def gradients(convolution: Convolution, *given: Tensor) -> list[Tensor]:
     return [made.detach(), x.grad, kernel.grad]
 
 
+def assert_close(found: list[Tensor], wanted: list[Tensor]) -> None:
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.shape == theirs.shape
+        assert relative_error(mine.numpy(), theirs.float().numpy()) < 1e-5
+
+
 @pytest.mark.parametrize("side", [7, 40])
 @pytest.mark.parametrize(
     ("ours", "plain", "kernel"),
@@ -70,10 +76,7 @@ def test_outputs_and_gradients_are_those_of_pytorchs_function(
         torch.randn(*shape, generator=generator).contiguous(memory_format=torch.channels_last)
         for shape in ((3, 32, side, side), kernel)
     )
-    found, wanted = gradients(ours, x, weights), gradients(plain, x.double(), weights.double())
-    for mine, theirs in zip(found, wanted, strict=True):
-        assert mine.shape == theirs.shape
-        assert relative_error(mine.numpy(), theirs.float().numpy()) < 1e-5
+    assert_close(gradients(ours, x, weights), gradients(plain, x.double(), weights.double()))
 
 
 def test_the_gradient_by_what_is_read_is_left_out_where_nobody_needs_it(avx2: bool) -> None:
@@ -118,7 +121,4 @@ def test_few_pixels_of_many_channels_are_multiplied_by_onednn(
         found = gradients(pointwise_convolution, x, kernel)
     calls = {event.key: event.count for event in profiled.key_averages()}
     assert calls["mkldnn::_linear_pointwise"] == 3
-    wanted = gradients(torch.conv2d, x.double(), kernel.double())
-    for mine, theirs in zip(found, wanted, strict=True):
-        assert mine.shape == theirs.shape
-        assert relative_error(mine.numpy(), theirs.float().numpy()) < 1e-5
+    assert_close(found, gradients(torch.conv2d, x.double(), kernel.double()))

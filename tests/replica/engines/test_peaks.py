@@ -23,6 +23,7 @@ from aiperf_hpc.replica.engines.peaks import (
     rank_peak,
     sweep,
 )
+from aiperf_hpc.replica.engines.tensorflow.peak_kernels import TensorFlowDevice
 from aiperf_hpc.replica.engines.torch.peak_kernels import TorchDevice
 from aiperf_hpc.trial import DevicePeak
 
@@ -40,9 +41,6 @@ def torch_cpu() -> Iterator[TorchDevice]:
 def device(request: pytest.FixtureRequest, torch_cpu: TorchDevice) -> PeakDevice:
     if request.param == "torch":
         return torch_cpu
-    pytest.importorskip("tensorflow")
-    from aiperf_hpc.replica.engines.tensorflow.peak_kernels import TensorFlowDevice
-
     return TensorFlowDevice("cpu:0", "model", 1, has_tf32=False)
 
 
@@ -137,20 +135,16 @@ def measured(**sections: dict[str, object]) -> DevicePeak:
 
 
 @pytest.mark.usefixtures("torch_cpu")
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_ranks_own_device_is_measured_in_the_precision_of_the_training(precision: str) -> None:
-    peak = measured(training={"precision": precision})
-    assert (peak.device, peak.threads, peak.precision) == ("cpu", 1, precision)
+@pytest.mark.parametrize(
+    ("engine", "device_name", "precision"),
+    [("torch", "cpu", "fp32"), ("torch", "cpu", "bf16"), ("tensorflow", "cpu:0", "fp32")],
+)
+def test_the_peak_of_a_rank(engine: str, device_name: str, precision: str) -> None:
+    peak = measured(engine={"name": engine, "device": "cpu"}, training={"precision": precision})
+    assert (peak.device, peak.threads, peak.precision) == (device_name, 1, precision)
     assert set(peak.rates) == {"matrix product", "convolution"}
     assert peak.absent == {}
     assert peak.seconds > 0.0
-
-
-def test_tensorflows_device_is_measured_too() -> None:
-    pytest.importorskip("tensorflow")
-    peak = measured(engine={"name": "tensorflow"})
-    assert peak.device == "cpu:0"
-    assert set(peak.rates) == {"matrix product", "convolution"}
 
 
 @pytest.mark.parametrize(

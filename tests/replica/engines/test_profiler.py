@@ -226,7 +226,6 @@ def test_what_is_within_an_operator_is_not_its_own_time() -> None:
 
 def test_kernels_on_streams_of_an_accelerator_are_read_with_their_operators() -> None:
     """A plane as CUPTI's collector writes it; other lines repeat what the streams say."""
-    pytest.importorskip("tensorflow")
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     plane = xplane_pb2.XPlane(name="/device:GPU:0")

@@ -8,6 +8,7 @@ import torch
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.torch import engine as torch_engine
+from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.system.software import arithmetic
 
 
@@ -43,16 +44,15 @@ def test_tf32_of_tensorflow(
     monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str
 ) -> None:
     """TensorFlow's default is TF32."""
-    tensorflow = pytest.importorskip("tensorflow")
     for kind in ("intra", "inter"):  # Fixed since an earlier test of this process.
         name = f"set_{kind}_op_parallelism_threads"
-        monkeypatch.setattr(tensorflow.config.threading, name, lambda _: None)
-    settable = tensorflow.config.experimental
+        monkeypatch.setattr(tf.config.threading, name, lambda _: None)
+    settable = tf.config.experimental
     before = settable.tensor_float_32_execution_enabled()
     settable.enable_tensor_float_32_execution(tf32 is not True)
     try:
         load_engine("tensorflow", 1, settings=settings("tensorflow", tf32))
-        found = arithmetic({"tensorflow": tensorflow})
+        found = arithmetic({"tensorflow": tf})
     finally:
         settable.enable_tensor_float_32_execution(before)
     assert found == {"TensorFlow": wanted}

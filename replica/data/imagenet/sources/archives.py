@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from aiperf_hpc.datasets import ARCHIVES, DEVKIT, TRAINING, VALIDATION, read_errors
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource
 from aiperf_hpc.replica.data.imagenet.sources.folders import LabelFile, labels_of, read_devkit
 from aiperf_hpc.replica.data.progress import Meter, in_threads
@@ -194,7 +194,7 @@ def _members(path: Path, inside: Member | None = None) -> list[Member]:
                     if each.isfile()
                 ]
     except (tarfile.TarError, EOFError, ValueError) as error:
-        raise DatasetError(f"{where} is damaged: {' '.join(str(error).split())}") from None
+        raise DatasetError(f"{where} is damaged: {reason_of(error)}") from None
     if not found:
         raise DatasetError(f"{where} has no files")
     beyond = [each for each in found if each.start + each.size > part.start + part.size]

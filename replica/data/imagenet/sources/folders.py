@@ -200,10 +200,9 @@ def _devkit_files(path: Path) -> tuple[bytes, bytes]:
         else:
             with tarfile.open(path) as archive:
                 truth, meta = (_member(archive, name) for name in names)
-    except OSError as error:
-        raise DatasetError(f"cannot read {error.filename or path}: {reason_of(error)}") from None
-    except (tarfile.TarError, EOFError, KeyError, zlib.error) as error:
-        raise DatasetError(f"cannot read {path}: {' '.join(str(error).split())}") from None
+    except (OSError, tarfile.TarError, EOFError, KeyError, zlib.error) as error:
+        where = getattr(error, "filename", None) or path
+        raise DatasetError(f"cannot read {where}: {reason_of(error)}") from None
     return truth, meta
 
 

@@ -164,8 +164,7 @@ def _parquet_errors(path: Path) -> Iterator[None]:
         yield
     except (ArrowException, OSError) as error:
         # pyarrow reports invalid content by an OSError without an error number.
-        reason = reason_of(error) if isinstance(error, OSError) else " ".join(str(error).split())
-        raise DatasetError(f"cannot read {path}, or it is truncated: {reason}") from None
+        raise DatasetError(f"cannot read {path}, or it is truncated: {reason_of(error)}") from None
 
 
 def _open(path: Path) -> ParquetFile:
