@@ -125,7 +125,7 @@ def _decompressed(file: Buffer) -> memoryview:
         if reader.eof:
             behind = len(reader.unused_data) + len(compressed[start + _PIECE :])
             if behind:
-                raise ValueError(f"it has {behind} bytes behind its compressed content")
+                raise ValueError(f"it has {behind} bytes after its compressed content")
             return content[:size].data
     raise ValueError("it is truncated: its compressed content has no end")
 

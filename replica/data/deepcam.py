@@ -79,7 +79,9 @@ def read_sample(file: Buffer) -> Sample:
     cells = height * width
     end = _SIZES.size + cells * channels * _FIELDS.itemsize
     if len(content) != end + cells:
-        raise ValueError(f"a map of {height} x {width} x {channels} has not {len(content)} bytes")
+        raise ValueError(
+            f"a map of {height} x {width} x {channels} does not have {len(content)} bytes"
+        )
     fields = np.frombuffer(content[_SIZES.size : end], _FIELDS).astype(np.float32, copy=False)
     mask = np.frombuffer(content[end:], np.uint8)
     return Sample(fields.reshape(height, width, channels), mask.reshape(height, width))
@@ -170,7 +172,7 @@ def _bounds(path: Path) -> Bounds:
     with np.errstate(over="ignore"):
         scale = (1.0 / (largest - least)).astype(np.float32)
     if not np.isfinite(scale).all():
-        raise DatasetError(f"{path}: {_LARGEST} is too near to {_LEAST} to scale a field by it")
+        raise DatasetError(f"{path}: {_LARGEST} is too close to {_LEAST} to scale a field by it")
     return Bounds(least.astype(np.float32), scale)
 
 

@@ -128,7 +128,7 @@ def _content(record: AnyBuffer, size: int, offset: int) -> AnyBuffer:
         raise ValueError(f"it ends within the record at byte {offset}")
     content = record[_HEADER : -_CHECKSUM.size]
     if _masked(content) != record[-_CHECKSUM.size :]:
-        raise ValueError(f"the record at byte {offset} is damaged: its checksum is another")
+        raise ValueError(f"the record at byte {offset} is damaged: its checksum differs")
     return content
 
 
@@ -138,7 +138,7 @@ def _size(header: bytes, offset: int) -> int:
         raise ValueError(f"it ends within the record at byte {offset}")
     length = header[: _LENGTH.size]
     if length + _masked(length) != header:
-        raise ValueError(f"the record at byte {offset} is damaged: its checksum is another")
+        raise ValueError(f"the record at byte {offset} is damaged: its checksum differs")
     return int(_LENGTH.unpack(length)[0]) + OVERHEAD
 
 
@@ -177,7 +177,7 @@ def features_of(content: Buffer) -> dict[bytes, Feature]:
             ((kind, listed),) = _fields(value)
             found[bytes(key)] = Feature(kind, listed)
     except (ValueError, IndexError):
-        raise ValueError("a record holds no example") from None
+        raise ValueError("a record contains no example") from None
     return found
 
 
@@ -229,7 +229,7 @@ def _fields(content: memoryview) -> Iterator[tuple[int, memoryview]]:
         else:
             raise ValueError("a field of another type")
         if place > len(content):
-            raise ValueError("a field ends behind the message")
+            raise ValueError("a field ends after the message")
         yield tag >> 3, content[start:place]
 
 

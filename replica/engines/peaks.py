@@ -270,7 +270,7 @@ def _row(measured: Rates) -> dict[str, Any]:
 
 
 def rank_peak(config: RunConfig, cores: int, index: int) -> DevicePeak | None:
-    """Measure the peak of a rank's device in the precision of the training.
+    """Measure the peak of a rank's device in the precision used in training.
 
     The engine must be loaded before, because it sets the framework's threads and devices.
 

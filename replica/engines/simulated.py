@@ -104,7 +104,7 @@ class SimulatedNetwork:
         self._noise = _generator(model.seed, graph.hash, used.model_dump_json(), start)
         before = state.optimizer_state
         self._epoch = int(before[min(before)].flat[0]) if before else 0
-        """Number of epochs, with those before an interruption of the training."""
+        """Number of epochs, with those before an interruption of the training run."""
         self._state: OptimizerState = {}
         for _ in range(self._epoch):
             self._noise.standard_normal()
@@ -210,7 +210,7 @@ class SimulatedNetwork:
     def optimizer_state(self) -> OptimizerState:
         """Return momenta of zero, except for one array filled with the number of epochs.
 
-        This is sufficient to resume a training. The state is requested after every epoch.
+        This is sufficient to resume training. The state is requested after every epoch.
         """
         if not self._state:
             shapes = self._graph.parameters.items()

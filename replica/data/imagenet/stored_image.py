@@ -66,7 +66,7 @@ def unpack(content: bytes) -> LabelledImage:
         encoded, label = found[_ENCODED].as_bytes(), found[_LABEL].as_integer()
         name = found[_NAME].as_bytes()
     except (ValueError, KeyError, IndexError):
-        raise ValueError("a record holds no labelled image") from None
+        raise ValueError("a record contains no labeled image") from None
     return LabelledImage(bytes(encoded), label, bytes(name).decode("utf-8", "surrogateescape"))
 
 

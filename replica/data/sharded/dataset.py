@@ -208,7 +208,7 @@ def _problem(path: Path, shard: Shard, whole: bool) -> str | None:
     if size != shard.bytes:
         problem = "is truncated" if size < shard.bytes else "is not the shard that was prepared"
         return f"{path} {problem}: it has {size} bytes, not {shard.bytes}"
-    return None if same else f"{path} is not the shard that was prepared: its content is another"
+    return None if same else f"{path} is not the shard that was prepared: its content differs"
 
 
 def _head_sha256(file: io.BufferedReader) -> str:

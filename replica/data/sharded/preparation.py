@@ -303,7 +303,7 @@ def _write_shards(
             problems[0]
             if len(problems) == 1
             else f"{len(problems)} of {total} {source.unit} are corrupt or cannot be read: those "
-            "above; replace them or take them away"
+            "above; replace or remove them"
         )
     return written
 
@@ -334,7 +334,7 @@ def _kept_shards(
         work.note(file).unlink()
     line = f"resuming in {work.root}: {len(kept)} of {len(jobs)} shards are kept"
     if len(kept) < len(noted):
-        line += f"; {len(noted) - len(kept)} with changed {source.unit} or damage made anew"
+        line += f"; rewriting {len(noted) - len(kept)} with changed {source.unit} or damage"
     options.report(line)
     return kept
 

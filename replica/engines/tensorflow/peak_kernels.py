@@ -79,7 +79,7 @@ def _gpu(gpu: Any, index: int) -> TensorFlowDevice:  # noqa: ANN401 -- TensorFlo
 
 
 def devices(cores: int) -> Iterator[TensorFlowDevice]:
-    """Yield the CPU, with the number of threads of a training, and each GPU."""
+    """Yield the CPU, with the number of threads used in training, and each GPU."""
     tf.config.threading.set_intra_op_parallelism_threads(cores)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     found = tf.config.list_physical_devices("GPU")

@@ -180,7 +180,7 @@ class Feed:
         """Return host buffers on the device, without a copy if it is the CPU.
 
         Copies to an accelerator use pinned memory and a separate stream, so that a network can be
-        built during a training without waiting for the steps in the queue.
+        built during training without waiting for the steps in the queue.
         """
         if self._module is None or any(isinstance(buffer, FakeTensor) for buffer in buffers):
             return [buffer.to(self._device) for buffer in buffers]

@@ -84,7 +84,7 @@ class TorchDevice(PeakDevice):
 
 
 def devices(cores: int) -> Iterator[TorchDevice]:
-    """Yield the CPU, with the number of threads of a training, and each accelerator."""
+    """Yield the CPU, with the number of threads used in training, and each accelerator."""
     torch.set_num_threads(cores)
     keep_freed_memory()
     yield TorchDevice("cpu", 0, cores)
@@ -102,7 +102,7 @@ def devices(cores: int) -> Iterator[TorchDevice]:
 def device_of_rank(kind: DeviceKind, index: int, cores: int) -> Iterator[TorchDevice]:
     """Return a context with the device of a rank's engine, which restores all settings on exit.
 
-    cuDNN times its kernels for each convolution, as in a training.
+    cuDNN times its kernels for each convolution, as in training.
 
     Args:
         kind: value of ``engine.device``.

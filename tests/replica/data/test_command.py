@@ -156,8 +156,8 @@ def test_each_corrupt_image_is_named(
     assert main([str(argument) for argument in arguments]) == 2
     *named, last = capsys.readouterr().err.splitlines()
     assert last == (
-        "aiperf: 4 of 39 images are corrupt or cannot be read: those above; replace them or take "
-        f"them away; 3 of 7 shards are kept in {tmp_path / 'x.partial'}; run the same command "
+        "aiperf: 4 of 39 images are corrupt or cannot be read: those above; replace or remove "
+        f"them; 3 of 7 shards are kept in {tmp_path / 'x.partial'}; run the same command "
         "again to resume"
     )
     assert sorted(named) == sorted(

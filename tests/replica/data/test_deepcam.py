@@ -135,7 +135,7 @@ def _statistics(folder: Path, least: Any, largest: Any) -> None:  # noqa: ANN401
         (lambda f: _statistics(f, LEAST, LARGEST[:3]), "for each of as many fields"),
         (lambda f: _statistics(f, None, LARGEST), "stats.h5: it has no dataset climate/minval"),
         (lambda f: _statistics(f, LEAST[0], LARGEST[0]), r"as many fields, got \(\) and \(\)"),
-        (lambda f: _statistics(f, 0 * LEAST, 0 * LEAST + 1e-45), "too near to climate/minval"),
+        (lambda f: _statistics(f, 0 * LEAST, 0 * LEAST + 1e-45), "too close to climate/minval"),
         (_of_a_type, "it has no dataset climate/data"),
         (_flipped, "data-001.h5: it is no whole HDF5 file: "),
         (_dangling, "cannot read .*data-002.h5: No such file or directory$"),
@@ -155,7 +155,7 @@ def test_a_stored_map_of_another_shape_is_refused() -> None:
     np.testing.assert_array_equal(again.fields, sample.fields)
     np.testing.assert_array_equal(again.mask, sample.mask)
     short = Sample(fields_of(1), mask_of(1).astype(np.uint8)[:-1])
-    with pytest.raises(ValueError, match="a map of 32 x 48 x 5 has not"):
+    with pytest.raises(ValueError, match="a map of 32 x 48 x 5 does not have"):
         read_sample(sample_file(short))
     with pytest.raises(ValueError, match="it has 0 records, not 1"):
         read_sample(b"")

@@ -160,8 +160,8 @@ def _require_official(path: Path, md5: str) -> str:
     published = ARCHIVES["imagenet"][path.name]
     if md5 != published:
         raise DatasetError(
-            f"{path} is not the official archive: its MD5 is {md5}, published is {published}; get "
-            "it anew, or unpack it and name the folder with train/ and val/"
+            f"{path} is not the official archive: its MD5 is {md5}, published is {published}; "
+            "download it again, or unpack it and name the folder with train/ and val/"
         )
     return md5
 

@@ -232,6 +232,5 @@ def _refuse_duplicates(images: Iterable[Image], name: Callable[[Image], str]) ->
         first = seen.setdefault(name(image), image)
         if first is not image:
             raise DatasetError(
-                f"{first.place} and {image.place} have one name, "
-                f"{name(image)}: take one of them away"
+                f"{first.place} and {image.place} have one name, {name(image)}: remove one of them"
             )

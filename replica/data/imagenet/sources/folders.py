@@ -361,7 +361,7 @@ def class_folders(folder: Path) -> list[str]:
     classes = [entry.name for entry in found if entry.is_dir()]
     loose = [entry.name for entry in found if entry.name.lower().endswith(SUFFIXES)]
     if classes and loose:
-        what = f"{folder} has class folders and images beside them, like {loose[0]}"
+        what = f"{folder} has class folders and images next to them, like {loose[0]}"
         raise DatasetError(f"{and_more(what, loose)}: expected one or the other")
     return classes
 
@@ -371,7 +371,7 @@ def _image_files(folder: Path) -> list[os.DirEntry[str]]:
     others = [file.name for file in files if not file.name.lower().endswith(SUFFIXES)]
     if others:
         what = and_more(f"{folder / others[0]} is not a JPEG file by its name", others)
-        raise DatasetError(f"{what}; take it away")
+        raise DatasetError(f"{what}; remove it")
     if not files:
         raise DatasetError(f"{folder} has no JPEG files")
     return files

@@ -49,16 +49,16 @@ def test_a_name_that_is_no_text_is_kept() -> None:
 
 @given(st.binary(max_size=100))
 def test_what_is_no_example_is_refused_in_words(content: bytes) -> None:
-    with pytest.raises(ValueError, match="a record holds no labelled image"):
+    with pytest.raises(ValueError, match="a record contains no labeled image"):
         unpack(content)
 
 
 def test_an_example_of_something_else_is_refused() -> None:
     other = _example(LabelledImage(b"x", 1, "x"))
     del other.features.feature["image/encoded"]
-    with pytest.raises(ValueError, match="a record holds no labelled image"):
+    with pytest.raises(ValueError, match="a record contains no labeled image"):
         unpack(other.SerializeToString())
-    with pytest.raises(ValueError, match="a record holds no labelled image"):
+    with pytest.raises(ValueError, match="a record contains no labeled image"):
         unpack(tf.train.Example().SerializeToString())
 
 

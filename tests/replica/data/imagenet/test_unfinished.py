@@ -68,7 +68,7 @@ def test_the_shard_of_a_changed_image_is_rewritten(
     first, second = layouts.images(source, "train")[:2]
     second.write_bytes(first.read_bytes())
     assert _prepare(source) == [
-        f"resuming in {begun}: 4 of 6 shards are kept; 1 with changed images or damage made anew"
+        f"resuming in {begun}: 4 of 6 shards are kept; rewriting 1 with changed images or damage"
     ]
     prepare_imagenet(source, tmp_path / "y", Options(shards=SHARDS))
     assert content_of(tmp_path / "x") == content_of(tmp_path / "y")
@@ -90,7 +90,7 @@ def test_a_damaged_finished_shard_is_rewritten(
     damage: Damage, source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
 ) -> None:
     damage(begun)
-    assert "4 of 6 shards are kept; 1 with" in _prepare(source)[0]
+    assert "4 of 6 shards are kept; rewriting 1 with" in _prepare(source)[0]
     assert content_of(tmp_path / "x") == content_of(imagenet_folder)
 
 
@@ -98,7 +98,7 @@ def test_another_copy(source: Path, begun: Path, imagenet_folder: Path, tmp_path
     """It may be another disk's; what has another time is made anew, and the dataset is the same."""
     for image in source.glob("*/*/*.JPEG"):
         os.utime(image, (1, 1))
-    assert "0 of 6 shards are kept; 5 with changed images" in _prepare(source)[0]
+    assert "0 of 6 shards are kept; rewriting 5 with changed images" in _prepare(source)[0]
     assert content_of(tmp_path / "x") == content_of(imagenet_folder)
 
 

@@ -44,7 +44,7 @@ def test_each_broken_file_is_named(folder: Path) -> None:
     assert f"{shards[0]} is truncated: it has 1000 bytes" in first
     assert "(it ends within the record at byte" in first
     assert f"{shards[1]} is not the shard that was prepared" in second
-    assert "is damaged: its checksum is another)" in second
+    assert "is damaged: its checksum differs)" in second
     assert f"cannot read {shards[2]}: No such file or directory" in third
 
 

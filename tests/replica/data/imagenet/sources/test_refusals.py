@@ -39,7 +39,7 @@ def _refused(source: Path, message: str) -> None:
 # Folders
 
 
-MIXED = "has class folders and images beside them, like loose.JPEG"
+MIXED = "has class folders and images next to them, like loose.JPEG"
 
 
 def _with_parquet(source: Path) -> None:
