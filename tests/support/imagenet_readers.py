@@ -63,6 +63,11 @@ def images_of(shard: Path) -> list[LabelledImage]:
         return [unpack(content) for content in tfrecord.contents(file.fileno())]
 
 
+def stored_images(folder: Path, part: str) -> list[LabelledImage]:
+    """Return the images of a part of a prepared folder."""
+    return [image for path in sorted(folder.glob(f"{part}-*")) for image in images_of(path)]
+
+
 def forge_shard(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
     """Write a shard of other images, with an index that agrees."""
     path = folder / name

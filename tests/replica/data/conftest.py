@@ -7,28 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
 from tests.fetch_photographs import NotAvailableError, fetch
 from tests.support.cache import cached, unavailable
-from tests.support.imagenet_source import cut_out, write_source
+from tests.support.imagenet_source import write_source
 
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 
-Photo = Callable[[int], Image.Image]
 LeaveFree = Callable[[int], None]
-
-
-@pytest.fixture(scope="session")
-def photo() -> Photo:
-    """Return the n-th of many different cut-outs of two photographs, of differing shapes."""
-    return cut_out
-
-
-@pytest.fixture
-def make_source() -> Callable[[Path], Path]:
-    """Write a little ImageNet in the official layout, and return its folder."""
-    return write_source
 
 
 @pytest.fixture

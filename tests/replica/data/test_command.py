@@ -16,7 +16,7 @@ import psutil
 import pytest
 from PIL import Image
 from tests.support.command import AIPERF, aiperf_process
-from tests.support.imagenet_source import content_of, jpeg
+from tests.support.imagenet_source import content_of, jpeg, write_source
 from tests.support.processes import in_a_group
 from tests.support.refusals import refused
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -142,10 +142,8 @@ def test_shards_that_cannot_be_written(imagenet_source: Path, tmp_path: Path) ->
     assert done.stderr == f"aiperf: cannot write the dataset to {folder}: File too large{kept}\n"
 
 
-def test_each_corrupt_image_is_named(
-    make_source: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = make_source(tmp_path / "source")
+def test_each_corrupt_image_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_source(tmp_path / "source")
     images = sorted(source.glob("*/*/*.JPEG"))
     corrupt = [images[1], images[7], images[20], images[-1]]
     for image in corrupt:
@@ -248,10 +246,8 @@ def test_an_interrupted_preparation_keeps_its_shards(slow_source: Path, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["x.partial"]
 
 
-def test_a_killed_preparation_is_gone_on_with(
-    make_source: Callable[[Path], Path], imagenet_folder: Path, tmp_path: Path
-) -> None:
-    source, target = make_source(tmp_path / "source"), tmp_path / "x"
+def test_a_killed_preparation_is_gone_on_with(imagenet_folder: Path, tmp_path: Path) -> None:
+    source, target = write_source(tmp_path / "source"), tmp_path / "x"
     arguments = [*_prepare(source, target), "--shards", "4"]
     last = sorted(source.glob("val/*/*.JPEG"))[-1]
     content = last.read_bytes()

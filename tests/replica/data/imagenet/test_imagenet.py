@@ -14,7 +14,13 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from tests.support.damage import Damage, cut, flip, gone, longer, removed, resized, written
-from tests.support.imagenet_readers import agree, both_readers, open_folder, pixels_of
+from tests.support.imagenet_readers import (
+    agree,
+    both_readers,
+    open_folder,
+    pixels_of,
+    stored_images,
+)
 from tests.support.refusals import refused
 
 from aiperf_hpc.datasets import save_dataset_manifest
@@ -24,7 +30,6 @@ from aiperf_hpc.replica.data.base import Part, Pixels
 from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader
 from aiperf_hpc.replica.data.imagenet.dataset import DecodedImages, ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
-from aiperf_hpc.replica.data.imagenet.stored_image import unpack
 from aiperf_hpc.replica.data.sharded.dataset import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -238,12 +243,9 @@ def test_decoded_images_are_cached(
 def _sizes(folder: Path) -> list[int]:
     """Return the pixels of each image that was prepared."""
     sizes = []
-    index = load_index(folder, "imagenet")
-    for shard in (*index.train, *index.validation):
-        with (folder / shard.file).open("rb") as file:
-            for content in tfrecord.contents(file.fileno()):
-                with Image.open(io.BytesIO(unpack(content).encoded)) as image:
-                    sizes.append(image.width * image.height)
+    for image in (*stored_images(folder, "train"), *stored_images(folder, "validation")):
+        with Image.open(io.BytesIO(image.encoded)) as opened:
+            sizes.append(opened.width * opened.height)
     return sizes
 
 

@@ -10,24 +10,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from tests.replica.data.conftest import Photo
 from tests.support.damage import Damage, cut, removed
 from tests.support.imagenet_layouts import flatten, val_labels
-from tests.support.imagenet_readers import images_of
-from tests.support.imagenet_source import jpeg
+from tests.support.imagenet_readers import stored_images
+from tests.support.imagenet_source import cut_out, jpeg
 from tests.support.refusals import refused
 
 from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
-from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode
+from aiperf_hpc.replica.data.imagenet.stored_image import encode
 from aiperf_hpc.replica.data.sharded.dataset import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
-
-
-def _records(folder: Path, part: str) -> list[LabelledImage]:
-    """Read back what the shards hold."""
-    return [image for path in sorted(folder.glob(f"{part}-*")) for image in images_of(path)]
 
 
 def _files(source: Path, part: str) -> dict[str, bytes]:
@@ -41,7 +35,7 @@ def _files(source: Path, part: str) -> dict[str, bytes]:
 def test_each_image_is_stored_once_with_its_label(
     part: str, folder: str, imagenet_source: Path, imagenet_folder: Path
 ) -> None:
-    records = _records(imagenet_folder, part)
+    records = stored_images(imagenet_folder, part)
     files = _files(imagenet_source, folder)
     assert sorted(name for _, _, name in records) == sorted(files)
     wnids = sorted(path.name for path in (imagenet_source / "train").iterdir())
@@ -57,7 +51,7 @@ def test_shards_are_of_one_size_and_of_mixed_classes(imagenet_folder: Path) -> N
     assert [shard.file for shard in index.train] == [f"train-{n:05d}-of-00004" for n in range(4)]
     assert [shard.samples for shard in index.train] == [6, 7, 7, 7]
     assert [shard.samples for shard in index.validation] == [6, 6]
-    labels = [label for _, label, _ in _records(imagenet_folder, "train")]
+    labels = [label for _, label, _ in stored_images(imagenet_folder, "train")]
     assert all(len(set(shard)) > 1 for shard in (labels[:6], labels[6:13], labels[13:20]))
     assert labels != sorted(labels)
 
@@ -142,11 +136,9 @@ def _damaged(encoded: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 1}])
-def test_both_readers_decode_prepared_images_alike(
-    options: dict[str, object], photo: Photo
-) -> None:
+def test_both_readers_decode_prepared_images_alike(options: dict[str, object]) -> None:
     taken, unlike = 0, []
-    for number, encoded in enumerate(_damaged(jpeg(photo(3), **options))):
+    for number, encoded in enumerate(_damaged(jpeg(cut_out(3), **options))):
         theirs, ours = _taken(encoded), _kept(encoded)
         if ours is not None and (theirs is None or not np.array_equal(theirs, ours)):
             unlike.append(number)

@@ -20,6 +20,7 @@ from tests.support.imagenet_readers import (
     images_of,
     open_folder,
     pixels_of,
+    stored_images,
 )
 from tests.support.imagenet_source import content_of, jpeg, png
 from tests.support.refusals import refused
@@ -28,7 +29,7 @@ from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
-from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode
+from aiperf_hpc.replica.data.imagenet.stored_image import encode
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.trial import StorageFormat
@@ -98,10 +99,6 @@ def copied(stored: StorageFormat, folders: Folders, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folders[stored], tmp_path / "prepared"))
 
 
-def _images(folder: Path, part: str) -> list[LabelledImage]:
-    return [image for path in sorted(folder.glob(f"{part}-*")) for image in images_of(path)]
-
-
 # What is stored
 
 
@@ -113,7 +110,7 @@ def _opened(encoded: bytes) -> Image.Image:
 
 def test_raw_images_are_resized_as_by_torchvision(source: Path, folders: Folders) -> None:
     """The shorter side to 256 by Pillow's antialiased bilinear filter; small ones as they are."""
-    for image in _images(folders["raw"], "train"):
+    for image in stored_images(folders["raw"], "train"):
         with Image.open(source / "train" / image.name) as file:
             wanted = file.convert("RGB")
         shorter = min(wanted.size)
@@ -127,9 +124,9 @@ def test_raw_images_are_resized_as_by_torchvision(source: Path, folders: Folders
 
 
 def test_resized_images_have_the_pixels_of_raw_ones(source: Path, folders: Folders) -> None:
-    raw = {image.name: image for image in _images(folders["raw"], "train")}
+    raw = {image.name: image for image in stored_images(folders["raw"], "train")}
     kept = 0
-    for image in _images(folders["resized"], "train"):
+    for image in stored_images(folders["resized"], "train"):
         found, pixels = _opened(image.encoded), _opened(raw[image.name].encoded)
         assert (found.format, found.size) == ("JPEG", pixels.size)
         difference = np.asarray(found.convert("RGB"), np.int16) - np.asarray(pixels)
@@ -139,7 +136,7 @@ def test_resized_images_have_the_pixels_of_raw_ones(source: Path, folders: Folde
 
 
 def test_encoding_is_idempotent(stored: StorageFormat, folders: Folders) -> None:
-    for image in _images(folders[stored], "validation"):
+    for image in stored_images(folders[stored], "validation"):
         assert encode(image.encoded, stored) == (image.encoded, None)
 
 
@@ -214,7 +211,7 @@ def test_the_documented_digest(source: Path, stored: StorageFormat, folders: Fol
     folder = folders[stored]
     lines = f"stored\t{stored}\n"
     for part in ("train", "validation"):
-        for image in sorted(_images(folder, part), key=lambda each: each.name):
+        for image in sorted(stored_images(folder, part), key=lambda each: each.name):
             small_png = stored == "resized" and image.name.endswith("_14.JPEG")
             file = source / part / image.name if small_png else None
             content = file.read_bytes() if file else image.encoded

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.replica.data.conftest import Photo
 from tests.support.damage import flip
 from tests.support.imagenet_readers import forge_shard, images_of
-from tests.support.imagenet_source import jpeg, png
+from tests.support.imagenet_source import cut_out, jpeg, png
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.__main__ import main
@@ -102,9 +101,9 @@ def test_other_images_of_the_same_names_and_labels(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["truncated", "PNG"])
-def test_images_that_do_not_decode(kind: str, photo: Photo, folder: Path) -> None:
+def test_images_that_do_not_decode(kind: str, folder: Path) -> None:
     images = images_of(folder / SECOND)
-    encoded = jpeg(photo(1))[:-300] if kind == "truncated" else png(photo(1))
+    encoded = jpeg(cut_out(1))[:-300] if kind == "truncated" else png(cut_out(1))
     forge_shard(folder, SECOND, [*images[:-1], images[-1]._replace(encoded=encoded)])
     (digest,) = _broken(folder)
     assert f"{folder / 'dataset.json'} states the SHA-256" in digest
