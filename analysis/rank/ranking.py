@@ -27,6 +27,8 @@ from aiperf_hpc.verification.audit import verify
 
 Announce = Callable[[str], None]
 """Called with the name of each run before it is verified."""
+Processes = frozenset[tuple[float, int]]
+"""Start, UTC seconds, and number of each process of a run: they differ between any two runs."""
 NOBODY = "nobody"
 UNSIGNED = Violation(rule="signature", reason="the run is not signed; sign it with `aiperf sign`")
 
@@ -102,8 +104,7 @@ def rank_runs(
     """
     found, foreign = find_runs(folder)
     entries: list[RunDetails] = []
-    known: dict[object, RunDetails] = {}
-    """Entries by their run identifiers and by their processes."""
+    known: dict[str | Processes, RunDetails] = {}
     excluded: list[ExcludedRun] = []
     for name, paths in sorted(found.items()):
         announce(name)
@@ -122,10 +123,6 @@ def rank_runs(
         excluded=tuple(excluded),
         foreign=foreign,
     )
-
-
-Processes = frozenset[tuple[float, int]]
-"""Start, UTC seconds, and number of each process of a run: they differ between any two runs."""
 
 
 def _entry(

@@ -39,7 +39,7 @@ OTHERS: Mapping[type[records.Event], tuple[str, ...]] = {
 }
 
 
-class Kind(NamedTuple):
+class JournalKind(NamedTuple):
     """A kind of journals."""
 
     writer: str
@@ -48,12 +48,14 @@ class Kind(NamedTuple):
     first: type[records.Event]
 
 
-PRIMARYS: Final = Kind(PRIMARY, "the start of a run", records.RunStarted)
-JOURNALS: Mapping[str, Kind] = {
-    r"journal\.jsonl": Kind(TRAINER, "the start of a replica", records.ReplicaStarted),
-    r"search-\d+\.jsonl": Kind(SEARCH, "the start of a search worker", records.SearchStarted),
-    r"telemetry-\d+\.jsonl": Kind(RANK, "the start of a sampler", records.TelemetryStarted),
-    r"rank-\d+\.jsonl": Kind(RANK, "the lost ranks", records.RanksLost),
+PRIMARY_JOURNAL: Final = JournalKind(PRIMARY, "the start of a run", records.RunStarted)
+JOURNALS: Mapping[str, JournalKind] = {
+    r"journal\.jsonl": JournalKind(TRAINER, "the start of a replica", records.ReplicaStarted),
+    r"search-\d+\.jsonl": JournalKind(
+        SEARCH, "the start of a search worker", records.SearchStarted
+    ),
+    r"telemetry-\d+\.jsonl": JournalKind(RANK, "the start of a sampler", records.TelemetryStarted),
+    r"rank-\d+\.jsonl": JournalKind(RANK, "the lost ranks", records.RanksLost),
 }
 """Journals in the folder of an attempt, by file name."""
 
@@ -76,7 +78,7 @@ def writers(run: Evidence) -> Findings:
 
 def _wrong(run: Evidence, path: Path, journal: Journal) -> Iterator[str]:
     kinds = (kind for name, kind in JOURNALS.items() if re.fullmatch(name, path.name))
-    own = PRIMARYS if path == run.paths.primary_journal else next(kinds, None)
+    own = PRIMARY_JOURNAL if path == run.paths.primary_journal else next(kinds, None)
     if own is None:
         yield "no process of a run has a journal of this name"
         return
@@ -95,7 +97,7 @@ def _writers_of(kind: type[records.Event]) -> tuple[str, ...]:
     return OTHERS.get(kind) or WRITERS[kind.__module__.rpartition(".")[2]]
 
 
-def _first(path: Path, own: Kind, event: records.Event) -> Iterator[str]:
+def _first(path: Path, own: JournalKind, event: records.Event) -> Iterator[str]:
     """A journal begins with the identity of its writer."""
     replica = path.parent.parent.name
     if not isinstance(event, own.first):
