@@ -43,9 +43,10 @@ def clock_start(event: str) -> Findings:
 def lasted(run: RunEvidence) -> Findings:
     """A run lasts at least ``LEAST_HOURS``."""
     hours = run.final.elapsed / 3600.0
-    yield Found(f"{hours:.6g} h")
+    found = _against(hours, LEAST_HOURS)
+    yield Found(found)
     if hours < LEAST_HOURS:
-        yield f"{hours:.6g} h; at least {LEAST_HOURS:g} h is required"
+        yield f"{found}; at least {LEAST_HOURS:g} h is required"
     if run.history.end_utc is None:
         yield "the run has not ended"
 
@@ -56,10 +57,17 @@ def duration(run: RunEvidence) -> Findings:
     hours = run.final.elapsed / 3600.0
     requested = max([run.manifest.hours, *(event.hours for _, event in run.history.run_starts)])
     yield Required(f">= {LEAST_HOURS:g} h, >= {LEAST_FRACTION:.0%} of {requested:g} h")
-    if run.history.end_utc is not None and hours < LEAST_FRACTION * requested:
-        yield (
-            f"{hours:.6g} h of {requested:g} h requested; at least {LEAST_FRACTION:.0%} is required"
-        )
+    least = LEAST_FRACTION * requested
+    if run.history.end_utc is not None and hours < least:
+        found = _against(hours, least)
+        yield f"{found} of {requested:g} h requested; at least {LEAST_FRACTION:.0%} is required"
+
+
+def _against(hours: float, limit: float) -> str:
+    """Return hours with four significant digits, or as many as distinguish them from a limit that
+    they miss."""
+    texts = (f"{hours:.{digits}g}" for digits in range(4, 18))
+    return f"{next(text for text in texts if hours >= limit or float(text) < limit)} h"
 
 
 def end(run: RunEvidence) -> Findings:
