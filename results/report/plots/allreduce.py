@@ -11,9 +11,7 @@ from aiperf_hpc.results.report.plots.figure import (
     drawing,
     line_style,
     logarithmic,
-    of_its_own,
 )
-from aiperf_hpc.run.paths import write_whole
 
 
 class Point(Protocol):
@@ -43,4 +41,4 @@ def write_allreduce_plot(curves: Sequence[tuple[str, Sequence[Point]]], path: Pa
             logarithmic(axes, "y", [float(getattr(point, name)) for point in every])
         panels[0].legend()
         canvas.figure.tight_layout()
-    write_whole(path, of_its_own(canvas.svg))
+    canvas.write(path)

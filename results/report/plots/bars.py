@@ -21,9 +21,7 @@ from aiperf_hpc.results.report.plots.figure import (
     Plot,
     drawing,
     name_point,
-    of_its_own,
 )
-from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.replica_requests import KernelCategory, Profile
 
 COLOURS = (
@@ -71,7 +69,7 @@ def breakdown_plot(title: str, bars: Sequence[Bar], name: str) -> Plot:
 
 def write_bars(bars: Sequence[Bar], path: Path) -> None:
     """Write bars to an SVG file. Raises ValueError like ``breakdown_plot``."""
-    write_whole(path, of_its_own(_time_drawing(bars, "breakdown").svg))
+    _time_drawing(bars, "breakdown").write(path)
 
 
 def _bar_text(bar: Bar) -> str:
@@ -229,7 +227,7 @@ def write_factors(contributions: Sequence[Contribution], path: Path) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="best")
-    write_whole(path, of_its_own(canvas.svg))
+    canvas.write(path)
 
 
 def _mark_ratio(

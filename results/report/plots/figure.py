@@ -6,7 +6,6 @@ by CSS variables, so that one drawing is legible in light mode, in dark mode and
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import math
@@ -14,7 +13,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import matplotlib as mpl
 import numpy as np
@@ -27,6 +29,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator
 
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import without_controls, without_stand_ins
 
 INK, MUTED, GRID, CURVE, LIMIT, PAPER = (f"#0{n}0{n}0{n}" for n in range(1, 7))
@@ -68,6 +71,7 @@ _SETTINGS: Any = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "font.family": ["sans-serif"],
+    "font.sans-serif": ["DejaVu Sans"],  # Each text of a drawing repeats the list.
     "font.size": 9.0,
     "grid.color": GRID,
     "grid.linewidth": 0.7,
@@ -119,8 +123,9 @@ class Plot:
 
 
 def _data_url(kind: str, text: str) -> str:
-    content = without_controls(without_stand_ins(text)).encode()
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+    # Percent-encoding is shorter than base64 for numbers and names.
+    content = quote(without_controls(without_stand_ins(text)), safe="!$*+,;=:@/")
+    return f"data:{kind};charset=utf-8,{content}"
 
 
 @dataclass(slots=True)
@@ -134,6 +139,10 @@ class Canvas:
     def plot(self, title: str, caption: str, description: str) -> Plot:
         """Return the finished drawing with its texts."""
         return Plot(title, caption, description, self.svg, self.csv)
+
+    def write(self, path: Path) -> None:
+        """Write the finished drawing to an SVG file of its own."""
+        write_whole(path, of_its_own(self.svg))
 
     def axes(self, box: tuple[float, float, float, float] = BOX) -> Axes:
         """Return new axes within a box, in fractions of the drawing."""
@@ -247,14 +256,18 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def _data_of(figure: Figure) -> str:
-    """Return the labelled data of a figure as CSV; artists without a label are decoration."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("series", "x label", "x", "y label", "y"))
+    """Return the labelled data of a figure as CSV: a column for each axis label, and a row for each
+    point. Artists without a label are decoration."""
+    rows = list[dict[str, str]]()
     for axes in figure.axes:
-        labels = axes.get_xlabel(), axes.get_ylabel() or axes.get_title(loc="left")
-        for series, x, y in _series(axes):
-            writer.writerow((series, labels[0], x, labels[1], y))
+        horizontal = axes.get_xlabel() or "x"
+        vertical = axes.get_ylabel() or axes.get_title(loc="left") or "y"
+        rows += [{"series": name, horizontal: x, vertical: y} for name, x, y in _series(axes)]
+    text = io.StringIO()
+    columns = dict.fromkeys(chain(("series",), *rows))
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -311,7 +324,7 @@ def _categories(axis: Axis) -> dict[float, str]:
 
 
 def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.10g}"
+    return "" if math.isnan(value) else f"{value:.6g}"
 
 
 def _name_log_scales(figure: Figure) -> None:
@@ -339,4 +352,23 @@ def _save(figure: Figure, name: str) -> Markup:
     svg = re.sub(r'(href="#|url\(#)', rf"\1{name}-", svg)
     for colour, (variable, _) in _COLORS.items():
         svg = svg.replace(colour, variable)
+    svg = _shortened(svg)
     return Markup(svg)  # noqa: S704 -- drawn here, from numbers
+
+
+def _shortened(svg: str) -> str:
+    """Return a drawing without line breaks, with coordinates in hundredths of a point."""
+    svg = re.sub(r">\s+<", "><", svg)
+    svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
+    svg = re.sub(r'(?<= style=")[^"]*', lambda style: re.sub(r"([:;,]) ", r"\1", style[0]), svg)
+    svg = re.sub(r'(?<= d=")[^"]*', lambda path: _short_path(path[0]), svg)
+    places = r'(?<= )(?:d|x|y|width|height|transform)="[^"]*"'
+    return re.sub(places, lambda place: re.sub(r"\d+\.\d{3,}", _hundredths, place[0]), svg)
+
+
+def _short_path(path: str) -> str:
+    return re.sub(r"\s+", ",", re.sub(r"\s*([A-Za-z])\s*", r"\1", path).strip())
+
+
+def _hundredths(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")

@@ -34,6 +34,8 @@ MOST_MARKS = 120
 """Maximum number of marked official points; more would hide the curve."""
 MOST_STEPS = 300
 """Maximum number of drawn intervals; more are merged."""
+MOST_OF_CURVE = 360
+"""Maximum number of drawn points of a curve, one every two typographic points."""
 
 
 _METRICS = (
@@ -55,6 +57,7 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
     """
     if not fine or not official or official[-1].elapsed_seconds <= 0:
         return []
+    fine = every(fine, math.ceil(len(fine) / MOST_OF_CURVE))
     return [
         _score_plot(name, title, unit, fine, official)
         for name, title, unit in _METRICS

@@ -107,7 +107,7 @@ def test_the_page_is_self_contained_and_its_ids_are_unique(page: str) -> None:
     found = Page(page)
     assert found.outside == []
     assert len(found.ids) == len(set(found.ids))
-    data = r"data:(?:image/svg\+xml|text/csv);base64,"
+    data = r"data:(?:image/svg\+xml|text/csv);charset=utf-8,"
     links = {link for link in found.links if not re.match(data, link)}
     assert {link.removeprefix("#") for link in links} <= set(found.ids)
     assert re.findall(rf'(?:src|href)="(?!#|{data})[^"]*"', page) == []

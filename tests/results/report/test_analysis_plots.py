@@ -21,7 +21,7 @@ from aiperf_hpc.results.report.plots.time_to_accuracy import (
 
 ROOFS = [Roof("fp32", 1e11), Roof("bf16", 2e10)]
 POINT = Point("abcdef12", 2.0, 6.0, 1.2e10, "fp32")
-LINE = re.compile(r'<path d="M ([\d.]+) ([\d.]+) L ([\d.]+) ([\d.]+) "[^>]*?stroke-width: 1.4')
+LINE = re.compile(r'<path d="M([\d.]+),([\d.]+)L([\d.]+),([\d.]+)"[^>]*?stroke-width:1.4')
 
 
 def roofline_svg(roofs: list[Roof], *panels: Panel) -> Plot:
@@ -32,9 +32,7 @@ def roofline_svg(roofs: list[Roof], *panels: Panel) -> Plot:
 
 def lines(svg: str) -> list[tuple[float, float, float, float]]:
     """The ends of the ceilings, in points."""
-    # Matplotlib breaks a path's lines.
-    joined = re.sub(r"\s+", " ", svg)
-    return [tuple(map(float, found)) for found in LINE.findall(joined)]  # type: ignore[misc]
+    return [tuple(map(float, found)) for found in LINE.findall(svg)]  # type: ignore[misc]
 
 
 def words(plot: Plot) -> str:
@@ -52,7 +50,7 @@ def test_the_slope_meets_each_peak_where_the_arithmetic_says() -> None:
     assert low[1] == pytest.approx(low[3])
     assert low[1] > high[1]  # Downwards.
     rise = (slope[3] - slope[1]) / (slope[2] - slope[0])
-    assert low[1] - slope[1] == pytest.approx(rise * (low[0] - slope[0]), abs=0.01)
+    assert low[1] - slope[1] == pytest.approx(rise * (low[0] - slope[0]), abs=0.03)
     # A factor of 5 in operations a second for one of 5 in operations a byte.
     per_ratio = (low[1] - high[1]) / math.log(5)
     assert (high[0] - low[0]) / math.log(5) == pytest.approx(-per_ratio / rise, rel=1e-3)
@@ -90,11 +88,11 @@ def test_marks_are_at_their_values() -> None:
     """Three points, each ten times the last in both: equally far apart, on one straight line."""
     points = [Point(str(n), 10.0**n, 10.0**n, 10.0 ** (8 + n), "fp32") for n in range(3)]
     svg = str(roofline_svg(ROOFS, Panel("memory", 1e10, points)).svg)
-    marks = re.findall(r'<use [^>]*?\bx="([\d.]+)" y="([\d.]+)" [^>]*fill: var\(--surface\)', svg)
+    marks = re.findall(r'<use [^>]*?\bx="([\d.]+)" y="([\d.]+)" [^>]*fill:var\(--surface\)', svg)
     places = [(float(x), float(y)) for x, y in marks]
     assert len(places) == 3
     (one, two) = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(places)]
-    assert one == pytest.approx(two, abs=0.01)
+    assert one == pytest.approx(two, abs=0.02)
     assert one[0] > 0 > one[1]
 
 
@@ -169,7 +167,7 @@ def test_the_target_is_named_beside_its_line_and_off_the_axis(first: float, anch
     plot = over(FAST, thresholds=(first, 0.5 * (first + 98.0), 98.0 if first == 94.0 else 94.0))
     assert plot
     (style,) = re.findall(r'<text style="([^"]*)"[^>]*>target 94', plot.svg)
-    assert f"text-anchor: {anchor}" in style
+    assert f"text-anchor:{anchor}" in style
 
 
 def test_a_threshold_that_nobody_reached_ends_the_lines() -> None:

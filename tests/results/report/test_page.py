@@ -33,7 +33,7 @@ from aiperf_hpc.run.paths import RunPaths
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0, failed=0)
 OF_THE_RUN = re.compile(r"(\.\./)?[\w%][\w./%-]*$")
 """A link to a file in the report's folder, or below the run's."""
-DATA = re.compile(r"data:(image/svg\+xml|text/csv);base64,[\w+/=]+$")
+DATA = re.compile(r"data:(image/svg\+xml|text/csv);charset=utf-8,[\w%!$*+,;=:@/.~-]+$")
 """A figure in the page itself."""
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)>&amp;"
 
