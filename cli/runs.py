@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
-from csv import writer as csv_writer
+from collections.abc import Iterable, Iterator, Sequence
+from csv import DictWriter
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +28,8 @@ from aiperf_hpc.streams import warn, window_columns
 
 NARROW = ("run", "state", "score", "error", "valid")
 """Columns that are shown at any width; names of runs are never shortened."""
+UNREADABLE = "unreadable"
+"""State of a run whose records are damaged."""
 INDENT = 2
 """Indentation of tables elsewhere."""
 
@@ -47,7 +49,8 @@ def list_runs(
 
     Without DIR, those in `runs`. Every command takes the names that are printed. `last` is the
     latest run in `runs`, and DIR/last the latest in DIR. Times are UTC. A run is valid in the
-    division whose rules it satisfies. Each run is one line if the output is not a terminal; narrow
+    division whose rules it satisfies. A run whose records are damaged is listed as unreadable, and
+    the reason is printed below. Each run is one line if the output is not a terminal; narrow
     windows have no room for all columns.
 
     Examples:
@@ -68,11 +71,12 @@ def list_runs(
     if json:
         say_document(found.model_dump_json(indent=1))
         return 0
+    unreadable = () if tag else tuple(run.name for run in found.unreadable)
     if csv:
-        say_csv(_csv(found, folder))
+        say_csv(_csv(found.runs, unreadable, folder))
     else:
-        _say_table(found, folder, " and ".join(tag or ()))
-    for line in (*damaged, *_left_out(found)):
+        _say_table(found.runs, unreadable, folder, " and ".join(tag or ()))
+    for line in (*damaged, *_remarks(found)):
         warn(line)
     return 0
 
@@ -127,23 +131,28 @@ def compare(runs: SomeRuns, json: Json = False) -> int:
     return 0 if found.comparable else 1
 
 
-def _say_table(found: RunList, folder: Path, tags: str) -> None:
-    if not found.runs:
+def _say_table(
+    runs: Sequence[ListedRun], unreadable: Sequence[str], folder: Path, tags: str
+) -> None:
+    if not runs and not unreadable:
         say(f"no run in {folder}{f' with the tag {tags}' if tags else ''}")
     columns = window_columns()
-    for line in tables_as_lines([_table(found, folder, columns)], columns + INDENT):
+    table = _table(runs, unreadable, folder, columns)
+    for line in tables_as_lines([table], columns + INDENT):
         say(line[INDENT:])
 
 
-def _table(found: RunList, folder: Path, columns: int) -> Table:
+def _table(
+    runs: Sequence[ListedRun], unreadable: Sequence[str], folder: Path, columns: int
+) -> Table:
     """Return the table of runs, without optional columns that do not fit."""
     quantities = quantities_in(View.LIST)
     names = ["run", "state", "started", *quantities, "valid", "tags"]
-    rows = [
-        dict(zip(names, _cells(row, folder, quantities.values()), strict=True))
-        for row in found.runs
-    ]
-    if not any(row.tags for row in found.runs):
+    cells = [_cells(row, folder, quantities.values()) for row in runs]
+    for run in unreadable:
+        cells.append((_argument(run, folder), UNREADABLE, *[NONE] * (len(names) - 3), ""))
+    rows = [dict(zip(names, each, strict=True)) for each in cells]
+    if not any(row["tags"] for row in rows):
         names.remove("tags")
     for name in ("started", *reversed(quantities)):
         widths = [max(map(len, (each, *(row[each] for row in rows)))) for each in names]
@@ -154,31 +163,39 @@ def _table(found: RunList, folder: Path, columns: int) -> Table:
     )
 
 
-def _csv(found: RunList, folder: Path) -> str:
+def _csv(runs: Sequence[ListedRun], unreadable: Sequence[str], folder: Path) -> str:
     """Return the list as CSV: names of quantities, and their values in base units."""
     quantities = quantities_in(View.LIST).values()
     text = io.StringIO()
-    writer = csv_writer(text, lineterminator="\n")
-    names = (each.name for each in quantities)
-    writer.writerow(("run", "state", "started", *names, "valid", "tags", "note"))
-    for row in found.runs:
+    names = ("run", "state", "started", *(q.name for q in quantities), "valid", "tags", "note")
+    writer = DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    for row in runs:
         run, state, _, valid, tags = _cells(row, folder, ())
         values = (each.read(row) for each in quantities)
         started = utc_text(row.started_utc) or ""
-        writer.writerow((run, state, started, *values, valid, tags, row.note))
+        cells = (run, state, started, *values, valid, tags, row.note)
+        writer.writerow(dict(zip(names, cells, strict=True)))
+    for run in unreadable:
+        writer.writerow({"run": _argument(run, folder), "state": UNREADABLE})
     return text.getvalue()
 
 
 def _cells(row: ListedRun, folder: Path, quantities: Iterable[Quantity]) -> tuple[str, ...]:
     started = utc_text(row.started_utc)
     return (
-        row.name if folder == RUNS else str(folder / row.name),
+        _argument(row.name, folder),
         f"{outcome(row.state, row.reason)}{', simulated' * row.simulated}",
         NONE if started is None else started[: len("2026-11-21 10:15")].replace("T", " "),
         *(_value(each, row) for each in quantities),
         row.division or ("yes" if row.valid else "no"),
         " ".join(row.tags),
     )
+
+
+def _argument(name: str, folder: Path) -> str:
+    """Return the argument for a listed run in commands."""
+    return name if folder == RUNS else str(folder / name)
 
 
 def _value(quantity: Quantity, row: RunSummary) -> str:
@@ -207,9 +224,9 @@ def _error(row: RunSummary) -> str:
     return f"{quality(row.best_quality, row.metric)} {row.metric}"
 
 
-def _left_out(found: RunList) -> Iterator[str]:
+def _remarks(found: RunList) -> Iterator[str]:
     for each in found.unreadable:
-        yield f"not listed: {each.name}: {each.reason}"
+        yield f"{each.name} cannot be read: {each.reason}"
     if number := len(found.foreign):
         are = "folders are no runs" if number > 1 else "folder is no run"
         yield f"{number} {are}: {few(found.foreign)}"

@@ -235,7 +235,7 @@ def _next_attempt(folder: StudyFolder, variation: Variation, repeat: int) -> Pat
         if not path.exists():
             return path
         view = RunView.read(RunPaths(path))
-        if view.history.run_started is None:  # Killed before its clock started: it has no results.
+        if view.history.primary_utc is None:  # Killed before it started: it has no results.
             remove_run_directory(view.paths)
             return path
         reason = _not_by_its_time(view)

@@ -283,7 +283,11 @@ class RunView:
         return self.history.best_until(until)
 
     def status(self, now: float | None = None) -> RunStatus:
-        """Return the status at ``now`` (UTC seconds); by default at the current time."""
+        """Return the status at ``now`` (UTC seconds); by default at the current time.
+
+        Raises:
+            JournalError: the primary's journal has no start of the run.
+        """
         now = self._now() if now is None else now
         history = self.history
         start = history.start_utc
@@ -393,6 +397,11 @@ class RunView:
             return RunState.ENDED, getattr(history.run_ended.event, "reason", "")
         if history.primary_utc is None:
             return RunState.STARTING, ""
+        if not history.run_starts:
+            raise JournalError(
+                f"{self.paths.primary_journal}: damaged: it has no record of the run's start; "
+                "restore it from a copy"
+            )
         if (gone := self._gone()) is not None:
             return RunState.GONE, f"{gone}; `aiperf resume {self.paths.root}` resumes the run"
         quiet = self._quiet(now - history.primary_utc)

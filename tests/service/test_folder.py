@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from tests.service.serving import serving, serving_folder
+from tests.support.damage import without_start
 from tests.support.run_factory import Plan, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.problem import Problem
 from aiperf_hpc.service.runs import FolderOfRuns, OneRun, runs_in
 from aiperf_hpc.service.served_run import Readers
@@ -89,8 +91,9 @@ def test_what_is_no_run_is_not_found(tmp_path: Path, name: str) -> None:
 
 def test_a_damaged_run_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiperf_hpc.service.runs.LOOK_SECONDS", 0.0)
-    for name in ("good", "bad manifest", "torn"):
+    for name in ("good", "bad manifest", "torn", "no start"):
         write_run(tmp_path / name, SMALL)
+    without_start(RunPaths(tmp_path / "no start").primary_journal)
     (tmp_path / "bad manifest" / "run.yaml").write_text("{")
     journal = RunView.read(write_run(tmp_path / "away", SMALL)).paths.replica_journal("r0")
     with (tmp_path / "torn" / journal.relative_to(tmp_path / "away")).open("ab") as file:
@@ -98,9 +101,12 @@ def test_a_damaged_run_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with serving_folder(tmp_path) as client:
         listed = client.get("/api/v1/runs").json()
         assert {row["name"] for row in listed["runs"]} == {"good", "torn", "away"}
-        (unreadable,) = listed["unreadable"]
-        assert unreadable["name"] == "bad manifest"
-        assert "run.yaml" in unreadable["reason"]
+        unreadable = {each["name"]: each["reason"] for each in listed["unreadable"]}
+        assert unreadable.keys() == {"bad manifest", "no start"}
+        assert "run.yaml" in unreadable["bad manifest"]
+        assert "no record of the run's start" in unreadable["no start"]
+        assert 'aiperf_runs{state="unreadable"} 2.0' in client.get("/metrics").text
+        assert client.get("/api/v1/runs/no start/status").status_code == 503
         (problem,) = client.get("/api/v1/runs/torn/status").json()["problems"]
         assert "not a record" in problem
         assert client.get("/api/v1/runs/bad manifest/status").status_code == 503

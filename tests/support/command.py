@@ -32,6 +32,13 @@ def aiperf(*arguments: object, environment: Mapping[str, str] | None = None) -> 
     return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
+def printed(*arguments: object) -> str:
+    """Return what a command that succeeds prints."""
+    done = aiperf(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def aiperf_process(
     *arguments: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Done:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.support.clock import START, Clock
+from tests.support.command import aiperf, printed
+from tests.support.damage import without_start
 from tests.support.run_factory import Plan, Primary, write_manifest, write_run
 
-from aiperf_hpc.cli import main
 from aiperf_hpc.cli.parameters import run_named
-from aiperf_hpc.cli.runs import list_runs
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.primary.control.controller import INTERRUPTED
 from aiperf_hpc.results.views.annotated import ListedRun
@@ -103,37 +101,31 @@ def test_last_is_the_run_that_was_started_last(
         run_named(str(runs / "photographs" / "last"))
 
 
-def shown(capsys: pytest.CaptureFixture[str]) -> tuple[Sequence[str], str]:
-    said = capsys.readouterr()
-    return said.out.splitlines(), said.err
-
-
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])
 def test_the_list_fits_the_window(
-    columns: int, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    columns: int, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.chdir(runs)
-    assert list_runs(Path()) == 0
-    lines, errors = shown(capsys)
+    done = aiperf("list", ".")
+    lines = done.stdout.splitlines()
     assert max(map(width, lines)) <= columns
-    assert "1 folder is no run: photographs" in errors
-    assert "not listed: damaged: " in errors
+    assert "1 folder is no run: photographs" in done.stderr
+    assert "damaged cannot be read: " in done.stderr
     if columns >= 80:
         assert lines[0].split()[:2] == ["run", "state"]
         assert lines[3].split()[:2] == ["ended", "ended"]
 
 
 def test_the_list_is_a_line_for_each_run_where_no_terminal_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     names = [f"20250615-150640-{'long' * 30}-{number}" for number in range(3)]
     for name in names:
         write_run(tmp_path / "runs" / name, PLAN)
-    assert list_runs() == 0
-    lines, _ = shown(capsys)
+    lines = printed("list").splitlines()
     assert lines[0].split() == [
         "run", "state", "started", "hours", "replicas", "hosts", "score", "error", "valid",
     ]  # fmt: skip
@@ -142,22 +134,20 @@ def test_the_list_is_a_line_for_each_run_where_no_terminal_is(
 
 
 def test_every_name_in_the_list_is_a_name_for_other_commands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     write_run(tmp_path / "runs" / "20250615-150640-resnet50_v15_laptop-f67e", PLAN)
     write_run(tmp_path / "runs" / "series" / "1", PLAN)
     write_run(tmp_path / "elsewhere" / "mine", PLAN)
-    for folder in (Path("runs"), Path("elsewhere"), Path("elsewhere/mine").parent):
-        assert list_runs(folder) == 0
-        for line in shown(capsys)[0][1:]:
+    for folder in ("runs", "elsewhere"):
+        for line in printed("list", folder).splitlines()[1:]:
             name = line.split()[0]
             assert run_named(name).joinpath("run.yaml").exists()
-            assert main(["status", name]) == 0
             # Below another folder than runs it is listed with its path; its name is its folder's.
             own = name.removeprefix("elsewhere/")
-            assert shown(capsys)[0][0].startswith(f"{own}: ended (")
+            assert printed("status", name).startswith(f"{own}: ended (")
     assert run_named("series/last") == Path("runs/series/1")
 
 
@@ -171,18 +161,30 @@ def test_every_name_in_the_list_is_a_name_for_other_commands(
     ],
 )
 def test_a_run_that_ended_before_its_time_is_listed_as_that(
-    reason: str, state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reason: str, state: str, tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "mine", replace(PLAN, end_reason=reason)).root
-    assert list_runs(tmp_path) == 0
-    assert shown(capsys)[0][1].split()[1] == state
-    assert main(["status", str(run)]) == 0
-    assert f": {state} ({reason})" in shown(capsys)[0][0]
+    assert printed("list", tmp_path).splitlines()[1].split()[1] == state
+    assert f": {state} ({reason})" in printed("status", run).splitlines()[0]
 
 
-def test_the_list_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert list_runs(runs, json=True) == 0
-    lines, _ = shown(capsys)
-    said = RunList.model_validate_json("\n".join(lines))
+def test_a_run_without_the_record_of_its_start_is_unreadable(runs: Path) -> None:
+    write_run(runs / "lost", PLAN)
+    without_start(RunPaths(runs / "lost").primary_journal)
+    reason = "lost/primary/journal.jsonl: damaged: it has no record of the run's start"
+    listed = aiperf("list", runs)
+    states = [line.split()[1] for line in listed.stdout.splitlines() if "lost" in line]
+    assert states == ["unreadable"]
+    assert listed.stderr.count("cannot be read") == 2
+    assert reason in listed.stderr
+    assert f"{runs}/lost,unreadable,,,,,,,,,\n" in printed("list", runs, "--csv")
+    for command in ("status", "report", "stop"):
+        done = aiperf(command, runs / "lost")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert reason in done.stderr
+
+
+def test_the_list_as_json(runs: Path) -> None:
+    said = RunList.model_validate_json(printed("list", runs, "--json"))
     assert [row.name for row in said.runs] == ["unstarted", "series/1", "ended"]
-    assert json.loads("\n".join(lines))["runs"][2]["score"]["ops"] == said.runs[2].score.ops > 0.0
+    assert said.runs[2].score.ops > 0.0
