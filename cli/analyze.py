@@ -74,7 +74,7 @@ class MachineOptions:
     peaks: Annotated[Path | None, value("FILE", Path)] = None
     """The machine's peaks from `aiperf peaks`. Default: each run's peaks.json."""
     precision: Annotated[float, value("PERCENT", _percent, show_default=False)] = 0.01
-    """Target precision of the mean of repeated runs, and of a run's score; 1."""
+    """Target precision of the mean of repeated runs, and of a run's score. Default: 1."""
 
 
 Page = Annotated[Path | None, path_option("--report", "DIR", "Write a page there.")]

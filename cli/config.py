@@ -64,12 +64,12 @@ def _changes_of_preset(config: RunConfig) -> Iterator[str]:
     """Yield comments with the settings that a file changes relative to its preset."""
     found = differences(config)
     if not found:
-        yield f"# Nothing differs from the preset {config.preset}."
+        yield f"# No differences from the preset {config.preset}."
         return
-    yield f"# Other than in the preset {config.preset}:"
+    yield f"# Differences from the preset {config.preset}:"
     for key, value, of_preset in found:
         # As JSON without line breaks, which would end the comment.
-        yield f"#   {key}: {json.dumps(value)}, in the preset {json.dumps(of_preset)}"
+        yield f"#   {key}: {json.dumps(value)} (preset: {json.dumps(of_preset)})"
 
 
 def _lines(section: BaseModel, default: BaseModel | None, indent: str = "") -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,11 +29,11 @@ class CountedNetwork:
     network: Annotated[str, Argument(metavar="resnet50|GRAPH.json")]
     """resnet50, or a graph in JSON."""
     input: Annotated[str, value("HxWxC")] = "224x224x3"
-    """For resnet50: an image's shape."""
+    """Shape of an image, for resnet50."""
     classes: Annotated[int, value("N")] = 1000
-    """For resnet50."""
+    """Number of classes, for resnet50."""
     stem: Literal["imagenet", "cifar"] = "imagenet"
-    """For resnet50: its first layers."""
+    """First layers, for resnet50."""
 
 
 def count_operations(
@@ -86,10 +86,7 @@ def _count_document(graph: Graph, counted: GraphCount, per_layer: bool) -> dict[
         "forward": counted.forward,
         "backward": counted.backward,
         "training": counted.training,
-        "by_kind": {
-            kind: {"forward": done.forward, "backward": done.backward, "update": done.update}
-            for kind, done in counted.by_kind().items()
-        },
+        "by_kind": {kind: asdict(operations) for kind, operations in counted.by_kind().items()},
     }
     if per_layer:
         document["layers"] = [

@@ -19,7 +19,7 @@ def prepare(
         str, Argument(metavar="NAME", help="cifar10, cosmoflow, deepcam, extremeweather, imagenet.")
     ],
     source: Annotated[
-        str | None, option("--from", "ARCHIVE_OR_DIR", "What was downloaded. [required]")
+        str | None, option("--from", "ARCHIVE_OR_DIR", "Downloaded archive or folder. [required]")
     ] = None,
     target: Annotated[str | None, option("--to", "FOLDER", "Default: data/NAME.")] = None,
     shards: Annotated[str | None, option("--shards", "N", "Training shards (not cifar10).")] = None,
@@ -56,7 +56,7 @@ def prepare(
 
 
 def verify(
-    folder: Annotated[str, Argument(metavar="DIR", help="Of `aiperf data prepare`.")],
+    folder: Annotated[str, Argument(metavar="DIR", help="Folder of a prepared dataset.")],
     decode: Annotated[bool, flag("--decode", "Decode every image too (imagenet).")] = False,
 ) -> int:
     """Check every byte of a prepared folder; the exit status is 1 if a file is broken.

@@ -23,11 +23,11 @@ class AllreduceOptions:
     ranks: Annotated[int, value("N")] = 2
     """Number of ranks."""
     backends: Annotated[str | None, value("A,B")] = None
-    """Default: all that are installed."""
+    """Collectives to measure. Default: all that are installed."""
     repetitions: Annotated[int | None, value("N")] = None
-    """Of each size; 100."""
+    """Number of repetitions per size. Default: 100."""
     largest: Annotated[float | None, value("N")] = None
-    """Elements; 1e8."""
+    """Number of elements of the largest tensor. Default: 1e8."""
     quick: bool = False
     """10 repetitions of each size, up to 1e6 elements."""
 
@@ -37,11 +37,11 @@ class PeakOptions:
     """Selection of the measured peaks."""
 
     engine: Annotated[str | None, value("NAME")] = None
-    """torch or tensorflow; all."""
+    """Engine, torch or tensorflow. Default: both."""
     data: Annotated[Path | None, value("DIR", Path)] = None
     """Read files in DIR instead of in --out."""
     ranks: Annotated[int | None, value("N")] = None
-    """Of the all-reduce."""
+    """Number of ranks of the all-reduce."""
     quick: bool = False
     """One engine and back end, 10 s."""
 
@@ -175,9 +175,9 @@ class ProfiledNetwork:
         config_option("Instead of a run: the initial network of a YAML file or of a preset: {}."),
     ] = None
     assignments: Annotated[list[str] | None, value("KEY=VALUE", name="--set")] = None
-    """Over --config, e.g. model.base_width=8; may be repeated."""
+    """Override a setting of --config, e.g. model.base_width=8; may be repeated."""
     graph: Annotated[str | None, value("HASH|initial")] = None
-    """Of the run. Default: its best."""
+    """Graph of the run. Default: its best."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,9 @@ class ProfiledSteps:
     steps: Annotated[int, value("N")] = 10
     """Number of profiled steps."""
     batch_size: Annotated[int | None, value("B")] = None
-    """Default: a rank's own."""
+    """Batch size of a rank. Default: the one it was trained with."""
     engine: Literal["tensorflow", "torch"] | None = None
-    """Default: its own."""
+    """Engine. Default: the one of the run or configuration."""
     data: Literal["synthetic", "real"] = "synthetic"
     """Content of the batches."""
     time_limit: Annotated[float, value("SECONDS", min=1.0)] = 3600.0

@@ -74,9 +74,8 @@ def write_report(
     _require_its_sources(view)
     paths = view.paths
     try:
-        require_no_link(
-            paths.report
-        )  # Do not follow links: files of a run must not be written elsewhere.
+        # Files of a run must not be written elsewhere.
+        require_no_link(paths.report)
         files, manifest = _made(view, others)
         _take_signature(paths, manifest, key)
         # First, because it names the records from which an interrupted report can be rewritten.

@@ -1,4 +1,4 @@
-"""A run while it lasts, in a few lines of a terminal: its time, its score, the trials under way."""
+"""Live block of a run on a terminal: its time, its score and its running trials."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from aiperf_hpc.run.history import Trial
 from aiperf_hpc.trial import TrialState
 
 MOST_TRIALS = 8
-"""Trials that have a line each."""
+"""Maximum number of trials, one line each."""
 LEAST_LINES = 4
-"""Lines of a window below which there is only one of the run."""
+"""Minimum height of a window for a block of several lines."""
 STYLES = {"note": "yellow", "ops": "bold", "best": "cyan"}
 """Styles of parts of the status, if the terminal has colors."""
 TROUBLE_STYLE = "reverse"
 """Style of the replicas if one is in trouble: no color, because some people cannot see red."""
 TIME_LINE = ("note", "time")
-"""The parts of the status in the first line."""
+"""Parts of the status in the first line."""
 TROUBLED = ("silent", "failed", "lost", "unknown", "requeued")
-"""How the states of replicas begin that need somebody's attention."""
+"""Prefixes of replica states that need attention."""
 
 
 class TrialUnderWay(NamedTuple):
@@ -35,24 +35,24 @@ class TrialUnderWay(NamedTuple):
 
     id: str
     building: bool
-    """Whether its first step is still to come."""
+    """Whether it has not executed its first step yet."""
     epochs: float
-    """How much was trained: 2.5 in the midst of the third epoch."""
+    """Number of trained epochs: 2.5 in the middle of the third."""
     epoch_limit: int
     best: str
-    """The best quality that an evaluation observed, as it is written."""
+    """Formatted best quality that an evaluation observed."""
     batch_size: int
 
 
 class Shown(NamedTuple):
-    """What is shown of a run."""
+    """Content of the live block."""
 
     status: RunStatus
     trials: tuple[TrialUnderWay, ...]
 
 
 def shown(view: RunView) -> Shown:
-    """Return what is to be shown of a run."""
+    """Return the content of a run's live block."""
     status = view.status()
     lasts = status.state is not RunState.ENDED
     return Shown(status, tuple(_under_way(view, t) for t in view.history.under_way if lasts))
@@ -70,7 +70,7 @@ def _under_way(view: RunView, trial: Trial) -> TrialUnderWay:
 
 
 def block(shown: Shown, columns: int, lines: int) -> RenderableType:
-    """Return the lines that are shown in a window of so many columns and lines."""
+    """Return the lines of the block for a window of the given size."""
     status = shown.status
     if lines < LEAST_LINES:
         return one_line(status_line(status, columns))
@@ -105,7 +105,7 @@ def _styled(parts: dict[str, str]) -> Text:
 
 
 def _trial_lines(trials: Sequence[TrialUnderWay], columns: int) -> list[RenderableType]:
-    """Return a line for each trial, with what they have in common below each other."""
+    """Return a line for each trial, aligned in columns."""
     names = [trial.id for trial in trials]
     reached = [_reached(trial) for trial in trials]
     wide, most = max(map(len, names), default=0), max(map(len, reached), default=0)

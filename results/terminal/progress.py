@@ -1,4 +1,4 @@
-"""Showing a run while it lasts: lines that change, and a line for every trial that ends."""
+"""Progress of a run: a live block, and a line for each trial that ends."""
 
 from __future__ import annotations
 
@@ -30,22 +30,21 @@ from aiperf_hpc.run.history import PRIMARY, Trial
 from aiperf_hpc.run.storage import BackoffRetry, Wait
 
 LINE_SECONDS = 1.0
-"""The time between two lines, or two looks of a terminal, at least."""
+"""Minimum seconds between two lines, or between two updates of the live block."""
 LOG_SECONDS = 15.0
-"""How often the state is said where no line can change."""
+"""Seconds between two status lines if the output is not a terminal."""
 ALERT_SECONDS = 0.1
-"""The time between two looks at whether the user has asked for the end, or storage is waited
-for."""
+"""Seconds between two checks for interrupts and storage waits."""
 MOST_QUEUED = 60
-"""Lines that wait to be said; of more, the oldest are left out."""
+"""Maximum number of queued lines; the oldest of more are omitted."""
 LAST_LINES = 10
-"""Lines that are said at once at the end."""
+"""Maximum number of trials that are printed at the end."""
 
 
 class ProgressDisplay:
     """Prints a run's progress to a terminal, or to a file as plain lines.
 
-    A look at a run must not end it: what goes wrong here is said, once, and tried again.
+    Displaying a run must not end it: an error is reported once, and the display is retried.
     """
 
     def __init__(self, live: CachedView, output: TextIO) -> None:
@@ -55,37 +54,37 @@ class ProgressDisplay:
         self._status_due = time.monotonic()
         self._urgent = deque[str]()
         self._ended = deque[Trial]()
-        """Trials that ended and were not said yet: at most one a second is."""
+        """Ended trials that are not printed yet: one per second is."""
         self._status_last = False
-        """Whether the last line was the state."""
+        """Whether the last line was the status."""
         self._left_out = 0
         self._shown: set[str] = set()
         self._complained: set[str] = set()
         self._waiting: set[str] = set()
-        """What replicas wait for, as far as that was said."""
+        """Reported storage waits of replicas."""
         self._rebuilt = self._trials_read = self._failures_read = self._waits_read = 0
 
     def tick(self) -> None:
-        """Show what is new, if it is time to."""
+        """Update the display if it is due."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + LINE_SECONDS
         self._try(self._show)
 
     def skip_news(self) -> None:
-        """Take what has happened so far for known."""
+        """Omit everything that has happened so far."""
         self._live.uncached(self._read_news)
         self._urgent.clear()
         self._ended.clear()
 
     def say(self, text: str) -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         self._try(lambda: self._screen.line(text))
 
     @contextmanager
     def alert(self, interrupts: Interrupts, retry: BackoffRetry) -> Iterator[None]:
-        """Say at once what the controller cannot in the block, while it is busy or waits."""
-        alerts = _Alerts(self, self._screen, interrupts, retry)
+        """Report interrupts and storage waits immediately while the block executes."""
+        alerts = _Alerts(self._screen, interrupts, retry)
 
         def watch(over: threading.Event) -> None:
             while not over.wait(ALERT_SECONDS):
@@ -95,7 +94,7 @@ class ProgressDisplay:
             yield
 
     def end(self) -> None:
-        """Show what is new, the last time, and leave the terminal as it was found."""
+        """Update the display a last time, and restore the terminal."""
         self._try(self._show)
         self._try(self._say_the_rest)
         self._try(self._screen.clear)
@@ -106,9 +105,9 @@ class ProgressDisplay:
         try:
             show()
         except OSError:
-            # Nobody reads our output any more, e.g. `| head`: the run goes on all the same.
+            # The reader has exited, e.g. `| head`; the run continues.
             self._next = math.inf
-        except Exception as error:  # noqa: BLE001 -- said; the run computes, and goes on
+        except Exception as error:  # noqa: BLE001 -- reported; the run continues
             self._complain(error)
 
     def _complain(self, error: Exception) -> None:
@@ -118,14 +117,14 @@ class ProgressDisplay:
         self._complained.add(what)
         with suppress(OSError, ValueError):  # Where even that cannot be written.
             traceback.print_exception(error, file=sys.stderr)
-            sys.stderr.write(f"aiperf: progress cannot be shown: {what}; the run goes on\n")
+            sys.stderr.write(f"aiperf: progress cannot be shown: {what}; the run continues\n")
             sys.stderr.flush()
 
     def _show(self) -> None:
         try:
             said = self._live.ask(shown)
         except AIPerfError as error:
-            # Said once, and tried again.
+            # Reported once, and retried.
             line = f"progress cannot be shown: {error}"
             self._say(line, lambda columns, lines: one_line(line))
         else:
@@ -154,11 +153,11 @@ class ProgressDisplay:
         return bool(self._urgent or self._ended or self._left_out)
 
     def _say_news(self) -> None:
-        """Say one line of what is new."""
+        """Print one line of news."""
         if self._urgent:
             self._screen.line(self._urgent.popleft())
         elif self._left_out:
-            self._screen.line(f"  {self._left_out:,} lines are left out, for one a second is shown")
+            self._screen.line(f"  {self._left_out:,} lines omitted: one per second is shown")
             self._left_out = 0
         elif self._ended:
             self._say_trial(self._ended.popleft())
@@ -169,7 +168,7 @@ class ProgressDisplay:
     def _say_the_rest(self) -> None:
         last = list(self._ended)[-LAST_LINES:]
         if left := self._left_out + len(self._ended) - len(last):
-            self._screen.line(f"  {left:,} lines are left out")
+            self._screen.line(f"  {left:,} lines omitted")
         for trial in last:
             self._say_trial(trial)
         for text in self._urgent:
@@ -179,7 +178,7 @@ class ProgressDisplay:
         self._left_out = 0
 
     def _read_news(self, view: RunView) -> None:
-        """Make a line of what is new: trials that ended, failed searches, problems."""
+        """Queue lines of news: ended trials, failed searches and problems."""
         history = view.history
         if history.rebuilt != self._rebuilt:
             self._rebuilt = history.rebuilt
@@ -209,7 +208,7 @@ class ProgressDisplay:
             *(f"  search of {failure}" for failure in new),
             *(f"  problem: {problem}" for problem in problems),
             *self._new_waiting(view),
-            # The primary's own were said when they were.
+            # The primary's own waits were reported immediately.
             *(f"  {wait_line(who, wait)}" for who, wait in waits if who != PRIMARY),
         ]
 
@@ -225,12 +224,9 @@ class ProgressDisplay:
 
 
 class _Alerts:
-    """What is said at once: the user's interrupts, and that the primary waits for storage."""
+    """Immediate reports of the user's interrupts and of the primary's waits for storage."""
 
-    def __init__(
-        self, progress: ProgressDisplay, screen: Screen, interrupts: Interrupts, retry: BackoffRetry
-    ) -> None:
-        self._progress = progress
+    def __init__(self, screen: Screen, interrupts: Interrupts, retry: BackoffRetry) -> None:
         self._screen = screen
         self._interrupts = interrupts
         self._retry = retry
@@ -239,7 +235,7 @@ class _Alerts:
         self._next = 0.0
 
     def look(self) -> None:
-        """Say what is new."""
+        """Report what is new."""
         count = self._interrupts.count
         if count > 0 and self._said == 0:
             self._screen.line(

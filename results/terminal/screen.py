@@ -1,4 +1,4 @@
-"""What a command shows while it works: lines, and on a terminal a few more that change."""
+"""Output of a running command: lines and, on a terminal, a live block below them."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from rich.text import Text
 from aiperf_hpc.streams import as_printed, cut, width
 
 ANY_WIDTH, ANY_HEIGHT = 80, 24
-"""The size of a terminal that does not say what it has."""
+"""Size of a terminal that does not report its own."""
 PLAIN_TERMINALS = ("dumb", "unknown")
-"""The values of TERM where nothing that was written can be changed."""
+"""Values of TERM for terminals that cannot move the cursor."""
 BARS = (40, 30, 20, 10)
-"""Columns that a bar may have: few, so that it keeps its place while figures change."""
+"""Possible lengths of a bar in columns: few, so that it keeps its place while figures change."""
 BAR_STYLE = "cyan"
 """Style of the filled part of a bar."""
 FURTHER = "    "
-"""What the further lines of one that is too long begin with."""
+"""Indentation of the continuation lines of a folded line."""
 _GAP = 2
 
 Fitted = Callable[[int, int], RenderableType]
-"""What makes a text for so many columns and lines; what is too long is cut off."""
+"""Function that returns the live block for a number of columns and lines; the rest is cut off."""
 
 
 class Screen:
-    """Writes to a terminal, or to a file where nothing changes. Threads may share it.
+    """Writes to a terminal, or to a file without a live block. Threads may share it.
 
-    Raises OSError where nobody reads any more.
+    Raises OSError if the reader has exited.
     """
 
     def __init__(self, output: TextIO) -> None:
@@ -64,11 +64,11 @@ class Screen:
         )
 
     def line(self, text: str, short: str | None = None) -> None:
-        """Write a line that stays, above those that change.
+        """Write a permanent line above the live block.
 
         Args:
-            text: line, which is folded where the window ends.
-            short: what a window too narrow for the line has instead, in one line, cut at its end.
+            text: line, which is folded at the width of the window.
+            short: text for a window that is too narrow for the line, cut at its end.
         """
         with self._lock:
             if self.is_terminal:
@@ -80,7 +80,7 @@ class Screen:
                 self._output.flush()
 
     def change(self, text: Fitted) -> None:
-        """Make what changes say something else; there is nothing of that in a file."""
+        """Change the live block; a file has none."""
         with self._lock:
             self._changing = text
             if not self.is_terminal:
@@ -93,7 +93,7 @@ class Screen:
             self._live.refresh()
 
     def clear(self) -> None:
-        """Take what changes away."""
+        """Remove the live block."""
         with self._lock:
             self._changing = None
             if self._live.is_started:
@@ -129,19 +129,19 @@ class Screen:
         return cut(f"{cut(shown, columns - len(end))}{end}", columns)
 
     def _measure(self) -> None:
-        """Take the size that the window has now: people change it."""
+        """Read the current size of the window, which may change."""
         try:
             size = os.get_terminal_size(self._output.fileno())
-        except OSError:  # A stand-in for a terminal, or one that is gone.
+        except OSError:  # The output is no real terminal, or was closed.
             size = os.terminal_size((0, 0))
-        # One column less than there are: in the last one some terminals begin a new line.
+        # The last column is left free, because some terminals start a new line there.
         columns, lines = (size.columns or ANY_WIDTH) - 1, size.lines or ANY_HEIGHT
         self._console.size = ConsoleDimensions(columns, lines)
 
 
 @dataclass(frozen=True, slots=True)
 class _Printable:
-    """Something as the output can show it, whose lines then may be longer, and are cut off."""
+    """Content in characters of the output's encoding; lines that become too long are cut off."""
 
     shown: RenderableType
     output: TextIO
@@ -154,20 +154,20 @@ class _Printable:
 
 
 class _Console(Console):
-    """A console whose reader may go away: that is told, and ends no process."""
+    """A console that raises an error, instead of exiting, when its reader exits."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def bar_line(before: Text, share: float, after: Text, columns: int) -> RenderableType:
-    """Return a line with a bar in its midst, where so many columns have room for one.
+    """Return a line with a bar in its middle, if the columns suffice for one.
 
     Args:
-        before: what is before the bar; may be empty.
-        share: the part of the bar that is filled, from 0 to 1.
-        after: what is behind it.
-        columns: the columns of the line.
+        before: text before the bar; may be empty.
+        share: filled fraction of the bar, from 0 to 1.
+        after: text after the bar.
+        columns: width of the line.
     """
     texts = [text for text in (before, after) if text]
     left = columns - sum(text.cell_len + _GAP for text in texts)
@@ -185,7 +185,7 @@ def bar_line(before: Text, share: float, after: Text, columns: int) -> Renderabl
 
 
 def one_line(text: Text | str) -> Text:
-    """Return a text in one line, which is cut off where the window ends."""
+    """Return a text in one line, which is cut off at the width of the window."""
     line = Text(text) if isinstance(text, str) else text.copy()
     line.plain = " ".join(line.plain.splitlines())
     line.no_wrap, line.overflow = True, "crop"

@@ -12,14 +12,13 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from aiperf_hpc.formatting import duration, exact, percent, si
+from aiperf_hpc.results.table import NONE
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.score import ScoreStatus
 
 Figures = dict[str, int | float | None]
 """Values by name of the quantity."""
-NONE = "–"
-"""Text for a missing value."""
 
 
 class RunResult(Protocol):

@@ -173,12 +173,13 @@ def telemetry_status(
     start = history.origin_utc or 0.0
     hosts = host_energies(history, until)
     nodes = (_node(host, start, briefly=briefly) for host in hosts)
+    sampled = [each for host in hosts for each in host.samplers if each.latest is not None]
     return TelemetryStatus(
         interval_seconds=manifest.config.telemetry.interval_seconds,
         unavailable_reason=_unavailable_reason(history, manifest),
         nodes=tuple(node for node in nodes if node is not None),
         energy=energy_status(history, hosts, until, ops),
-        overhead=max(map(_overhead, _samplers(hosts)), default=None),
+        overhead=max(map(_overhead, sampled), default=None),
     )
 
 
@@ -231,10 +232,6 @@ def _accelerators_line(node: NodeStatus) -> str | None:
         return None
     busy = "" if node.accelerator_percent is None else f" {node.accelerator_percent:.0f}%"
     return f"{node.accelerator_count} accelerator{'s' * (node.accelerator_count > 1)}{busy}"
-
-
-def _samplers(hosts: Sequence[HostEnergy]) -> list[SamplerHistory]:
-    return [s for host in hosts for s in host.samplers if s.latest is not None]
 
 
 def _overhead(sampler: SamplerHistory) -> float:

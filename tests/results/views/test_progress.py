@@ -163,10 +163,10 @@ def test_no_more_than_one_line_is_said_at_a_time_and_the_rest_is_counted(
     left_out = len(view.history.ended) - 12
     lines = output.getvalue().splitlines()
     assert "trials" in lines[0]
-    assert lines[1] == f"  {left_out} lines are left out, for one a second is shown"
+    assert lines[1] == f"  {left_out} lines omitted: one per second is shown"
     progress.end()
     lines = output.getvalue().splitlines()[5:]
-    assert lines[0] == "  4 lines are left out"
+    assert lines[0] == "  4 lines omitted"
     assert [line.split()[0] for line in lines[1:]] == [t.id for t in view.history.ended[-5:]]
 
 
@@ -224,7 +224,7 @@ def test_an_unforeseen_error_of_the_display_is_said_once_and_the_display_goes_on
     for _ in range(3):
         progress.tick()
     said = capsys.readouterr().err
-    line = "progress cannot be shown: unexpected ZeroDivisionError: a fault; the run goes on"
+    line = "progress cannot be shown: unexpected ZeroDivisionError: a fault; the run continues"
     assert said.count(f"aiperf: {line}\n") == 1
     assert "Traceback" in said
     assert output.getvalue() == ""
