@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from benchmarks import synthetic_run
 from tests.service.serving import serving_folder
+from tests.support.command import aiperf, printed
+from tests.support.refusals import refused_line
 from tests.support.rules import check_rule
 from tests.support.run_factory import DATASET, Plan, write_run
 
-from aiperf_hpc.cli import main
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.primary.control.prepare import (
@@ -30,32 +31,24 @@ HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e, \"'\n=cmd"
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0, failed=0, epochs=1)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
-    capsys.readouterr()
-    assert main([*map(str, words)]) == 0
-    return capsys.readouterr().out
-
-
-def test_tags_and_a_note_are_added_shown_and_removed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tags_and_a_note_are_added_shown_and_removed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", SMALL).root
     write_run(tmp_path / "b", SMALL)
-    assert not printed(capsys, "list", tmp_path).splitlines()[0].endswith("tags")
-    assert "a: neither tags nor a note" in printed(capsys, "annotate", run)
+    assert not printed("list", tmp_path).splitlines()[0].endswith("tags")
+    assert "a: neither tags nor a note" in printed("annotate", run)
     words = ("--tag", "v100", "--tag", "fw:2.1", "--tag", "v100", "--note", "before\n the update")
-    lines = printed(capsys, "annotate", run, *words).splitlines()
+    lines = printed("annotate", run, *words).splitlines()
     assert lines[1:] == ["  tags  v100, fw:2.1", "  note  before the update"]
-    assert "\n  tags  v100, fw:2.1\n  note  before the update\n" in printed(capsys, "status", run)
-    status = json.loads(printed(capsys, "status", run, "--json"))
+    assert "\n  tags  v100, fw:2.1\n  note  before the update\n" in printed("status", run)
+    status = json.loads(printed("status", run, "--json"))
     assert (status["tags"], status["note"]) == (["v100", "fw:2.1"], "before\n the update")
-    assert "v100 fw:2.1" in printed(capsys, "list", tmp_path)
+    assert "v100 fw:2.1" in printed("list", tmp_path)
     for tags, names in ((("v100",), ["a"]), (("v100", "x"), []), ((), ["a", "b"])):
         options = [word for tag in tags for word in ("--tag", tag)]
-        rows = json.loads(printed(capsys, "list", tmp_path, "--json", *options))["runs"]
+        rows = json.loads(printed("list", tmp_path, "--json", *options))["runs"]
         assert sorted(row["name"] for row in rows) == names
-    assert f"no run in {tmp_path} with the tag x" in printed(capsys, "list", tmp_path, "--tag", "x")
-    printed(capsys, "annotate", run, "--untag", "v100", "--note", "")
+    assert f"no run in {tmp_path} with the tag x" in printed("list", tmp_path, "--tag", "x")
+    printed("annotate", run, "--untag", "v100", "--note", "")
     assert read_annotations(RunPaths(run)) == Annotations(tags=("fw:2.1",))
 
 
@@ -69,40 +62,35 @@ def test_tags_and_a_note_are_added_shown_and_removed(
         (("--note", "x" * 2001), "--note: string should have at most 2000 characters"),
     ],
 )
-def test_invalid_ones_are_refused(
-    words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_ones_are_refused(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", SMALL)
-    assert main(["annotate", str(run.root), *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in refused_line("annotate", run.root, *words)
     assert not run.annotations.exists()
-    assert main(["annotate", str(tmp_path), "--tag", "x"]) == 2
+    refused_line("annotate", tmp_path, "--tag", "x")
     assert not RunPaths(tmp_path).annotations.exists()
 
 
-def test_a_hostile_note_stays_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hostile_note_stays_text(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", SMALL)
     write_annotations(run, Annotations(note=HOSTILE))
     for command in ("annotate", "status"):
-        assert r"<img src=x onerror=alert(1)>\x1b[31m\u202e" in printed(capsys, command, run.root)
-    (row,) = csv.DictReader(io.StringIO(printed(capsys, "list", tmp_path, "--csv")))
+        assert r"<img src=x onerror=alert(1)>\x1b[31m\u202e" in printed(command, run.root)
+    (row,) = csv.DictReader(io.StringIO(printed("list", tmp_path, "--csv")))
     assert row["note"] == HOSTILE.replace("\x1b", r"\x1b").replace("\u202e", r"\u202e")
 
 
 @pytest.mark.parametrize("content", ["{", '{"tags": ["a b"]}', '{"other": 1}'])
-def test_a_damaged_file_is_reported(
-    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_is_reported(content: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", SMALL)
     run.annotations.write_text(content)
     with pytest.raises(RunDirectoryError, match=r"annotations\.json is damaged; remove it"):
         read_annotations(run)
-    assert main(["list", str(tmp_path), "--tag", "v100"]) == 0
-    assert "a: " in (said := capsys.readouterr().err)
+    said = aiperf("list", tmp_path, "--tag", "v100").stderr
+    assert "a: " in said
     assert "annotations.json is damaged; remove it" in said
-    status = printed(capsys, "status", run.root, "--json")
+    status = printed("status", run.root, "--json")
     assert "annotations.json is damaged" in json.loads(status)["annotations_error"]
-    assert "problem: " in printed(capsys, "status", run.root)
+    assert "problem: " in printed("status", run.root)
     run.annotations.unlink()
     run.annotations.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunDirectoryError, match="is damaged"):
@@ -149,10 +137,10 @@ def test_the_service_lists_them_as_they_are_now(tmp_path: Path) -> None:
         assert rows["other"]["note"] == "other 1"
 
 
-def test_a_run_starts_with_its_tags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    start = ["start", "--nodes", "1", "--hours", "1", "--run-dir", str(tmp_path / "bad")]
-    assert main([*start, "--launcher", "local", "--dry-run", "--tag", "two words"]) == 2
-    assert "--tag two words: should be at most 64 letters" in capsys.readouterr().err
+def test_a_run_starts_with_its_tags(tmp_path: Path) -> None:
+    start = ("start", "--nodes", 1, "--hours", 1, "--run-dir", tmp_path / "bad")
+    refused = refused_line(*start, "--launcher", "local", "--dry-run", "--tag", "two words")
+    assert "--tag two words: should be at most 64 letters" in refused
     manifest = make_manifest(load_config("quickstart", ()), 1, 1.0, "local")
     tags = Annotations(tags=("v100",))
     run = make_run_directory(manifest, tmp_path / "run", DATASET, tags)

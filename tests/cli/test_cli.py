@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.command import aiperf, printed
+from tests.support.refusals import refused_line
 from tests.support.run_factory import Plan, write_run
 
-from aiperf_hpc.cli import main, start
+from aiperf_hpc.cli import start
 from aiperf_hpc.cli.control import ServeOptions, _endpoint_again
 from aiperf_hpc.cli.serving import ServerSecurity
 from aiperf_hpc.config import load_config
@@ -35,14 +37,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]])
 def test_a_run_whose_packages_are_missing_is_not_started(
-    more: list[str], here: Path, without: Callable[..., None], capfd: pytest.CaptureFixture[str]
+    more: list[str], here: Path, without: Callable[..., None]
 ) -> None:
     without("mpi4py", "torch")
-    assert main([*START, "--set", "replica.ranks_per_node=2", *more]) == 2
-    output = capfd.readouterr()
-    assert output.err.startswith("aiperf: collective 'mpi' needs the package 'mpi4py': ")
-    assert len(output.err.splitlines()) == 1
-    assert output.out == ""
+    refused = refused_line(*START, "--set", "replica.ranks_per_node=2", *more)
+    assert refused.startswith("collective 'mpi' needs the package 'mpi4py': ")
     assert list(here.iterdir()) == []
 
 
@@ -66,27 +65,18 @@ def test_only_a_batch_script_of_the_sites_own_may_start_another_python(
     ],
 )
 def test_a_device_that_is_not_there_is_seen_before_the_start(
-    setting: str,
-    words: str,
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    setting: str, words: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # Also on a machine with a GPU.
-    assert main([*START, "--set", "engine.name=torch", "--set", setting]) == 2
-    output = capfd.readouterr()
-    assert output.err.startswith(f"aiperf: {words}")
-    assert len(output.err.splitlines()) == 1
+    refused = refused_line(*START, "--set", "engine.name=torch", "--set", setting)
+    assert refused.startswith(words)
     assert list(here.iterdir()) == []
 
 
-def test_a_simulation_without_greenlet_says_what_installs_it(
-    without: Callable[..., None], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_simulation_without_greenlet_says_what_installs_it(without: Callable[..., None]) -> None:
     without("greenlet")
-    assert main(["simulate", "run", "--nodes", "1", "--hours", "1"]) == 2
-    words = "aiperf: a simulation needs the package 'greenlet': "
-    assert capfd.readouterr().err.startswith(words)
+    refused = refused_line("simulate", "run", "--nodes", 1, "--hours", 1)
+    assert refused.startswith("a simulation needs the package 'greenlet': ")
 
 
 @pytest.fixture
@@ -153,39 +143,26 @@ def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
 @pytest.mark.parametrize(
     ("method", "done"), [("fixed", ", 2 trials\n"), ("greedy", ", round 2, 2 trials, queue 0\n")]
 )
-def test_status_says_what_a_replica_has_done(
-    method: str, done: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_says_what_a_replica_has_done(method: str, done: str, tmp_path: Path) -> None:
     plan = Plan(replicas=1, trials=2, hpo_trials=0, config={"search": {"method": method}})
-    assert main(["status", str(write_run(tmp_path / "run", plan).root)]) == 0
-    (line,) = [each for each in capsys.readouterr().out.splitlines(True) if "  r0  " in each]
+    status = printed("status", write_run(tmp_path / "run", plan).root)
+    (line,) = [each for each in status.splitlines(True) if "  r0  " in each]
     assert line.endswith(done)
 
 
-def test_a_simulated_run_cannot_be_resumed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_simulated_run_cannot_be_resumed(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=1, trials=0, hpo_trials=0, ended=False))
     RunManifest.load(paths).model_copy(update={"launcher": "simulated"}).save(paths)
-    assert main(["resume", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert said == f"aiperf: {tmp_path}: a simulated run cannot be resumed; simulate it again\n"
+    refused = refused_line("resume", tmp_path)
+    assert refused == f"{tmp_path}: a simulated run cannot be resumed; simulate it again"
 
 
-def test_a_crowd_is_told_before_the_start_and_without_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crowd_is_told_before_the_start_and_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(start, "available_bytes", lambda: 4 * 2**30)
-    dry = ["start", "--hours", "1", "--launcher", "local", "--dry-run", "--nodes"]
-    assert main([*dry, "3"]) == 0
-    said = capsys.readouterr()
-    assert said.err.startswith("aiperf: 3 replicas share 2 cores: ")
-    assert len(said.err.splitlines()) == 1
-    assert len(said.out.splitlines()) == 3
-    assert main([*dry, "2"]) == 0
-    assert capsys.readouterr().err == ""
-    assert main([*dry, "99"]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("aiperf: --nodes 99: 99 replicas need at least 55.7 GiB")
-    assert said.out == ""
+    dry = ("start", "--hours", 1, "--launcher", "local", "--dry-run", "--nodes")
+    crowded = aiperf(*dry, 3)
+    assert crowded.stderr.startswith("aiperf: 3 replicas share 2 cores: ")
+    assert [len(text.splitlines()) for text in (crowded.stderr, crowded.stdout)] == [1, 3]
+    assert aiperf(*dry, 2).stderr == ""
+    assert refused_line(*dry, 99).startswith("--nodes 99: 99 replicas need at least 55.7 GiB")

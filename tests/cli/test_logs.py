@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import START, Clock
+from tests.support.command import printed
+from tests.support.refusals import refused_line
 from tests.support.run_factory import Plan, Primary, write_run
 from tests.support.waiting import until
 
@@ -17,15 +19,17 @@ from aiperf_hpc.run.paths import RunPaths
 PLAN = Plan(replicas=2, trials=2, hpo_trials=0, failed=0, epochs=1)
 
 
-def test_events_are_in_the_order_of_time_behind_what_was_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    """A run whose second replica printed three lines."""
     paths = write_run(tmp_path, PLAN)
     paths.replica_log("r1").write_text("one\ntwo\nthree\n")
-    assert main(["logs", str(tmp_path), "--lines", "1000"]) == 0
-    said = capsys.readouterr().out
-    printed, events = said.split("\n\n")
-    assert printed.splitlines() == [f"==> {paths.replica_log('r1')} <==", "one", "two", "three"]
+    return paths
+
+
+def test_events_are_in_the_order_of_time_behind_what_was_printed(paths: RunPaths) -> None:
+    output, events = printed("logs", paths.root, "--lines", 1000).split("\n\n")
+    assert output.splitlines() == [f"==> {paths.replica_log('r1')} <==", "one", "two", "three"]
     lines = events.splitlines()
     times = [line.split()[0] for line in lines]
     assert times == sorted(times)
@@ -35,15 +39,11 @@ def test_events_are_in_the_order_of_time_behind_what_was_printed(
     assert not any("heartbeat" in line for line in lines)
 
 
-def test_the_last_lines_of_one_replica(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = write_run(tmp_path, PLAN)
-    paths.replica_log("r1").write_text("one\ntwo\nthree\n")
-    assert main(["logs", str(tmp_path), "--replica", "1", "--lines", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_last_lines_of_one_replica(paths: RunPaths) -> None:
+    lines = printed("logs", paths.root, "--replica", 1, "--lines", 2).splitlines()
     assert lines[1:3] == ["two", "three"]
     assert len(lines) == 6
-    assert main(["logs", str(tmp_path), "--replica", "7"]) == 2
-    assert "has no replica r7" in capsys.readouterr().err
+    assert "has no replica r7" in refused_line("logs", paths.root, "--replica", 7)
 
 
 def test_following_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from tests.support.command import AIPERF, printed
 from tests.support.processes import alive, in_a_group
+from tests.support.refusals import refused_line
 from tests.support.run_factory import DATASET, configuration
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -24,7 +25,6 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
-AIPERF = (sys.executable, "-m", "aiperf_hpc.cli")
 START = ("start", "--nodes", "1", "--hours", "1", "--launcher", "local", "--yes")
 NOTHING = "aiperf: interrupted before the run started; nothing is left behind\n"
 
@@ -212,9 +212,7 @@ def test_what_cannot_become_official_is_refused_with_a_line_for_each_reason(
     ]
 
 
-def test_the_dataset_is_looked_at_too(
-    released: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_dataset_is_looked_at_too() -> None:
     plan = make_manifest(load_config("imagenet"), 1, 1.0, "local")
     with pytest.raises(
         UsageError, match="dataset: digits; ImageNet is required\n  content: digits has no official"
@@ -235,12 +233,10 @@ def test_the_dataset_is_looked_at_too(
     ],
 )
 def test_nodes_that_make_no_run_are_refused_in_a_line(
-    nodes: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    nodes: str, said: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
-    command = ["start", f"--nodes={nodes}", "--hours", "1", "--launcher", "local", "--yes"]
-    assert main([*command, "--run-dir", str(folder)]) == 2
-    assert capsys.readouterr().err == f"aiperf: {said}\n"
+    assert refused_line(*START, f"--nodes={nodes}", "--run-dir", folder) == said
     assert not folder.exists()
 
 
@@ -275,19 +271,9 @@ def test_a_run_has_the_name_of_the_folder_that_it_is_made_in(tmp_path: Path) -> 
     assert "\nname:" not in own.manifest.read_text("utf-8")
 
 
-def test_a_named_run_is_a_folder_in_runs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_run_is_a_folder_in_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    command = [*START, "--config", "quickstart", "--dry-run"]
-    assert main([*command, "--name", "baseline"]) == 0
-    assert str(tmp_path / "runs/baseline") in capsys.readouterr().out
-    for other in (
-        ["--name", "a/b"],
-        ["--name", ".a"],
-        ["--name", "last"],
-        ["--name", "a" * 201],
-        ["--name", "a", "--run-dir", "b"],
-    ):
-        assert main([*command, *other]) == 2
-        assert "--name" in capsys.readouterr().err
+    command = (*START, "--config", "quickstart", "--dry-run", "--name")
+    assert str(tmp_path / "runs/baseline") in printed(*command, "baseline")
+    for other in (["a/b"], [".a"], ["last"], ["a" * 201], ["a", "--run-dir", "b"]):
+        assert "--name" in refused_line(*command, *other)

@@ -33,7 +33,7 @@ TORCH = ["--set", "engine.name=torch"]
 """For runs with many networks whose engine does not matter: TensorFlow traces each of them."""
 
 
-class CachedView:
+class LiveRun:
     """A run that is under way in the background."""
 
     def __init__(self, folder: Path, *arguments: object, config: Path = TINY) -> None:
@@ -89,12 +89,12 @@ class CachedView:
 
 
 @pytest.fixture
-def live_run(tmp_path: Path) -> Iterator[Callable[..., CachedView]]:
+def live_run(tmp_path: Path) -> Iterator[Callable[..., LiveRun]]:
     """Start runs that end with the test."""
-    runs: list[CachedView] = []
+    runs: list[LiveRun] = []
 
-    def start(*arguments: object, config: Path = TINY) -> CachedView:
-        runs.append(CachedView(tmp_path / f"run{len(runs)}", *arguments, config=config))
+    def start(*arguments: object, config: Path = TINY) -> LiveRun:
+        runs.append(LiveRun(tmp_path / f"run{len(runs)}", *arguments, config=config))
         return runs[-1]
 
     yield start
@@ -114,7 +114,7 @@ def finished(
 ) -> tuple[RunPaths, subprocess.CompletedProcess[str]]:
     """One short run of ResNet-50's topology, with all that a run has, from nothing to its score."""
     resnet50 = ["--set", "model.blocks=[3,4,6,3]"]
-    run = CachedView(tmp_path_factory.mktemp("finished") / "run", *resnet50, *TORCH)
+    run = LiveRun(tmp_path_factory.mktemp("finished") / "run", *resnet50, *TORCH)
     try:
         run.wait_until(tuned)
         return run.paths, run.interrupt()

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.conftest import FAST, TINY, CachedView
+from tests.end_to_end.conftest import FAST, TINY, LiveRun
 from tests.support.command import AIPERF, aiperf, aiperf_process
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -26,10 +26,8 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["start", "--nodes", 0, "--hours", 1, "--yes"], "--nodes 0: a run needs at least 1 node"),
         (["start", "--nodes", 1, "--hours", -1, "--yes"], "--hours -1: a run lasts more than 0"),
         (["start", "--nodes", 1, "--hours", "nan", "--yes"], "--hours nan"),
-        (["start", "--nodes", "two", "--hours", 1], "--nodes two: give a number, or MIN-MAX"),
         (["start", "--nodes", 1], "missing option '--hours'; see `aiperf start --help`"),
         ([*START, "--config", "quickstrat"], "did you mean 'quickstart'?"),
         ([*START, "--config", "missing.yaml"], "cannot read the configuration missing.yaml"),
@@ -49,10 +47,6 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         ([*START, "--config", "tab.yaml"], "tab.yaml is not YAML: line 2: a tab; use spaces"),
         ([*START, "--config", "broken.yaml"], "broken.yaml is not YAML: "),
         ([*START, "--config", "text"], "text must be a mapping of sections, not a str"),
-        (
-            ["data", "prepare", "imagent", "--from", "text"],
-            "no dataset 'imagent'; did you mean 'imagenet'?; datasets to prepare: cifar10, ",
-        ),
         (["data", "prepare", "imagent"], "no dataset 'imagent'; did you mean 'imagenet'?; "),
         (["data", "prepare", "cifar10"], "missing option '--from'; see `aiperf data prepare "),
         (["data", "prepare", "foo", "--from", "text"], "no dataset 'foo'; datasets to prepare: "),
@@ -64,10 +58,7 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         (["compare", "text", "empty"], "text is not a run directory: it is a file; "),
         (["compare", "nowhere", "text"], "nowhere is not a run directory: there is no such "),
         (["serve", "nowhere"], "cannot list the runs in nowhere: No such file or directory; "),
-        (
-            ["count", "resnet51"],
-            "did you mean 'resnet50'?; networks: resnet50",
-        ),
+        (["count", "resnet51"], "did you mean 'resnet50'?; networks: resnet50"),
         (["config", "show", "imagent"], "no preset and no file 'imagent'; did you mean "),
         (["count", "nothing.json"], "cannot read the graph nothing.json"),
         (["count", "resnet50", "--input", "224"], "write HEIGHTxWIDTHxCHANNELS"),
@@ -80,7 +71,6 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
             )
             for name in PREPARED_DATASETS
         ),
-        (["dance"], "no such command 'dance'"),
         (
             ["start", "--nodes", 3, "--hours", 1, "--set", "replica.nodes=2"],
             "--nodes 3: a replica spans 2 nodes (replica.nodes); give a multiple of it",
@@ -182,7 +172,7 @@ def test_a_run_whose_trials_all_fail_says_why_and_ends_with_status_1(tmp_path: P
 
 
 def test_a_loss_that_is_not_finite_fails_its_trial_and_the_run_goes_on(tmp_path: Path) -> None:
-    run = CachedView(tmp_path / "run", *DIVERGE, "--nodes", 1)
+    run = LiveRun(tmp_path / "run", *DIVERGE, "--nodes", 1)
     try:
         run.wait_until(lambda h: sum("not finite" in t.reason for t in h.trials.values()) > 1)
     finally:

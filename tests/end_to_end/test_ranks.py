@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import FAST, LONG, TINY, TORCH, CachedView
+from tests.end_to_end.conftest import FAST, LONG, TINY, TORCH, LiveRun
 from tests.support.command import aiperf
 from tests.support.processes import alive
 
@@ -25,7 +25,7 @@ def completed(history: RunHistory) -> list[Trial]:
     return [t for t in history.trials.values() if t.state is TrialState.COMPLETED]
 
 
-def test_a_replica_of_two_ranks_to_its_verified_score(live_run: Callable[..., CachedView]) -> None:
+def test_a_replica_of_two_ranks_to_its_verified_score(live_run: Callable[..., LiveRun]) -> None:
     run = live_run(*TWO, "--nodes", 1, *TORCH)
     run.wait_until(lambda h: len(completed(h)) >= 2)
     done = run.interrupt()
@@ -71,7 +71,7 @@ HANGS = f"rank 1 on {{host}} died or hangs: no answer for {PATIENCE} s to"
     ],
 )
 def test_a_rank_that_is_gone_fails_the_trial_and_the_replica_goes_on_with_it(
-    live_run: Callable[..., CachedView], collective: str, ends: dict[signal.Signals, str]
+    live_run: Callable[..., LiveRun], collective: str, ends: dict[signal.Signals, str]
 ) -> None:
     """Killed, it is gone; stopped, it hangs."""
     if collective == "horovod":
@@ -114,7 +114,7 @@ def resumed(history: RunHistory, life: Incarnation) -> str | None:
     return next((t.started.resumes for t in trials if t.started.resumes), None)
 
 
-def rank_1(run: CachedView) -> int:
+def rank_1(run: LiveRun) -> int:
     """Return the process of the replica's other rank."""
     rank_0 = psutil.Process(run.replica_pid("r0"))
     starter = rank_0.parent()

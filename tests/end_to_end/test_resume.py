@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.end_to_end.conftest import FAST, LONG, CachedView
+from tests.end_to_end.conftest import FAST, LONG, LiveRun
 from tests.support.command import aiperf, aiperf_process
 from tests.support.lives import launched_again
 from tests.support.processes import alive
@@ -24,7 +24,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.trial import TrialState
 
-Start = Callable[..., CachedView]
+Start = Callable[..., LiveRun]
 
 
 def past_a_checkpoint(history: RunHistory) -> bool:
@@ -33,12 +33,12 @@ def past_a_checkpoint(history: RunHistory) -> bool:
     return len(training) == 2 and all(len(t.evaluations) >= 2 for t in training)
 
 
-def kill_primary(run: CachedView) -> None:
+def kill_primary(run: LiveRun) -> None:
     run.process.kill()
     run.process.communicate()
 
 
-def kill_all(run: CachedView) -> None:
+def kill_all(run: LiveRun) -> None:
     """As a power cut: the primary first, so that it sees nothing."""
     run.history.refresh()
     kill_primary(run)
@@ -110,7 +110,7 @@ def test_a_run_whose_replica_lost_its_folder_is_scored_and_reported(live_run: St
     assert aiperf("list", run.paths.root.parent).returncode == 0
 
 
-def service_url(run: CachedView) -> str:
+def service_url(run: LiveRun) -> str:
     """Return where `aiperf status` says that a run is served."""
     said = json.loads(aiperf("status", run.paths.root, "--json").stdout)["service_url"]
     assert isinstance(said, str)

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.conftest import FAST, TINY, CachedView
+from tests.end_to_end.conftest import FAST, TINY, LiveRun
 from tests.support.command import aiperf
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import TrialState
 
-Start = Callable[..., CachedView]
+Start = Callable[..., LiveRun]
 
 
 def trained(history: RunHistory) -> bool:

@@ -10,14 +10,14 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from tests.end_to_end.conftest import CachedView
+from tests.end_to_end.conftest import LiveRun
 from tests.support.command import aiperf
 
 from aiperf_hpc.formatting import quality
 from aiperf_hpc.run.records import TRAININGS_DONE, RunEnded
 from aiperf_hpc.trial import RoundPhase, TrialState
 
-Trained = Callable[[str], tuple[CachedView, CompletedProcess[str]]]
+Trained = Callable[[str], tuple[LiveRun, CompletedProcess[str]]]
 TARGET = 0.14
 """The mean absolute error of what is predicted for each spectrum; predicting nothing has 0.5."""
 SMALL = [
@@ -38,10 +38,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A run of each engine, which ends when each replica has trained a model to the target."""
 
     @cache
-    def finished(engine: str) -> tuple[CachedView, CompletedProcess[str]]:
+    def finished(engine: str) -> tuple[LiveRun, CompletedProcess[str]]:
         folder = tmp_path_factory.mktemp(engine) / "run"
         arguments = ("--nodes", REPLICAS[engine], "--set", f"engine.name={engine}", *SMALL)
-        run = CachedView(folder, *arguments, config=Path("volumes"))
+        run = LiveRun(folder, *arguments, config=Path("volumes"))
         try:
             return run, run.end()
         finally:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
+from tests.support.command import aiperf, printed
+from tests.support.refusals import refused_line
 from tests.support.run_factory import Plan, write_run
 
-from aiperf_hpc.cli import main
 from aiperf_hpc.results.comparison import Comparison, compare, differences, read_groups
 from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.views.run_summary import flat
@@ -99,21 +99,17 @@ def test_what_is_not_in_all_differs() -> None:
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_the_text_fits_the_window(
-    columns: int, runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    columns: int, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.chdir(runs)
-    assert main(["compare", "a", "c"]) in (0, 1)
-    text = capsys.readouterr().out
+    text = aiperf("compare", "a", "c").stdout
     assert max(map(width, text.splitlines())) <= columns
     assert "training.batch_size" in text or columns == 40
 
 
-def test_json_and_refusals(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(runs / "a"), str(runs / "b"), "--json"]) == 0
-    said = Comparison.model_validate(json.loads(capsys.readouterr().out))
-    assert said.comparable
-    assert main(["compare", str(runs / "a")]) == 2
-    assert "name at least two runs" in capsys.readouterr().err
-    assert main(["compare", str(runs / "a"), str(runs / "a")]) == 2
-    assert "is named twice" in capsys.readouterr().err
+def test_json_and_refusals(runs: Path) -> None:
+    said = printed("compare", runs / "a", runs / "b", "--json")
+    assert Comparison.model_validate_json(said).comparable
+    assert "name at least two runs" in refused_line("compare", runs / "a")
+    assert "is named twice" in refused_line("compare", runs / "a", runs / "a")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from tests.support.command import aiperf, printed
+from tests.support.refusals import refused_line
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.analysis import analyze
@@ -21,7 +23,6 @@ from aiperf_hpc.analysis.rank.page import render as ranking_page
 from aiperf_hpc.analysis.rank.ranking import Ranking
 from aiperf_hpc.analysis.rank.tables import tables_of
 from aiperf_hpc.analysis.readers.sources import read_sources
-from aiperf_hpc.cli import main
 from aiperf_hpc.results.report.writer import summary_lines, write_report
 from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views import quantities
@@ -79,46 +80,37 @@ def test_progress_status_and_the_end_of_a_run(run: RunPaths, text: str) -> None:
 
 @pytest.mark.parametrize("command", ["list", "compare"])
 def test_tables_on_a_terminal(
-    command: str,
-    run: RunPaths,
-    text: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, run: RunPaths, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     folder = run.root.parent
     what = [folder] if command == "list" else [folder / "run", folder / "other"]
-    assert main([command, *map(str, what)]) == 0
-    table = capsys.readouterr().out
+    table = printed(command, *what)
     assert "Throughput" in table
     assert table.count(text) == 2
-    assert main([command, *map(str, what), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(printed(command, *what, "--json"))
     for each in document["runs" if command == "list" else "sides"]:
         assert each["figures"][ROW.name] is not None
 
 
-def test_the_list_as_csv(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_as_csv(run: RunPaths) -> None:
     shutil.copytree(run.root, run.root.parent / "größe, 2")
     (run.root.parent / "broken").mkdir()
     (run.root.parent / "broken" / "run.yaml").write_text("nodes: [")
-    assert main(["list", str(run.root.parent), "--csv"]) == 0
-    printed = capsys.readouterr()
-    rows = list(csv.DictReader(io.StringIO(printed.out)))
-    assert {Path(row["run"]).name for row in rows} == {"run", "other", "größe, 2"}
-    assert "not listed: broken" in printed.err
+    done = aiperf("list", run.root.parent, "--csv")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert {Path(row["run"]).name for row in rows} == {"run", "other", "größe, 2", "broken"}
+    assert "broken cannot be read: " in done.stderr
     own = next(row for row in rows if Path(row["run"]).name == "run")
     assert float(own[ROW.name]) == ROW.read(RunView.read(run).status())
-    assert main(["list", "--csv", "--json"]) == 2
+    assert "leave one of them out" in refused_line("list", "--csv", "--json")
 
 
 def test_the_files_of_a_report(run: RunPaths, text: str) -> None:
     assert f"<dt>Throughput</dt><dd>{text.split()[0]}<span" in run.report_html.read_text("utf-8")
     assert json.loads(run.report_summary.read_bytes())["figures"][ROW.name] is not None
-    result, value = (
-        run.result_text.read_text("utf-8").splitlines(),
-        ROW.read(RunView.read(run).status()),
-    )
+    result = run.result_text.read_text("utf-8").splitlines()
+    value = ROW.read(RunView.read(run).status())
     assert value is not None
     heads, values = (
         next(line.split() for line in result if line.startswith(start))

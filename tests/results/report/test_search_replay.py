@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.support.command import printed
+from tests.support.refusals import refused_line
 from tests.support.run_factory import Plan, write_manifest
 from tests.support.run_writer import RunWriter, evaluated, run_ended, trial_ended, trial_started
 
-from aiperf_hpc.cli import main
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.report.plots.search import (
     MOST_CANDIDATES,
@@ -201,27 +202,23 @@ def test_the_table_has_a_line_for_each(run: RunWriter) -> None:
 
 def test_an_acquisition_value_is_no_percentage(run: RunWriter) -> None:
     found = replay(run)
-    first = found.candidates[0].model_copy(update={"acquisition": 1.0558})
-    lines = table(found.model_copy(update={"candidates": (first,)}))
-    assert " 1.0558 " in lines[1]
-    shorter = first.model_copy(update={"acquisition": 0.9})
-    assert " 0.9000 " in table(found.model_copy(update={"candidates": (shorter,)}))[1]
+    for value, text in ((1.0558, " 1.0558 "), (0.9, " 0.9000 ")):
+        first = found.candidates[0].model_copy(update={"acquisition": value})
+        assert text in table(found.model_copy(update={"candidates": (first,)}))[1]
 
 
-def test_the_command(run: RunWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = str(run.paths.root)
-    assert main(["search", "replay", root]) == 0
-    assert capsys.readouterr().out.splitlines() == table(replay(run))
+def test_the_command(run: RunWriter, tmp_path: Path) -> None:
+    command = ("search", "replay", run.paths.root)
+    assert printed(*command).splitlines() == table(replay(run))
     plot = tmp_path / "search.svg"
-    assert main(["search", "replay", root, "--json", "--plot", str(plot)]) == 0
-    assert SearchReplay.model_validate_json(capsys.readouterr().out) == replay(run)
+    said = printed(*command, "--json", "--plot", plot)
+    assert SearchReplay.model_validate_json(said) == replay(run)
     text = plot.read_text("utf-8")
     assert text.startswith("<svg")
     assert "var(--" not in text
-    assert main(["search", "replay", root, "--plot", str(tmp_path / "a.png")]) == 2
-    assert "use a name that ends in .svg" in capsys.readouterr().err
-    assert main(["search", "replay", str(tmp_path / "nothing")]) != 0
-    assert "is not a run directory" in capsys.readouterr().err
+    refused = refused_line(*command, "--plot", tmp_path / "a.png")
+    assert "use a name that ends in .svg" in refused
+    assert "is not a run directory" in refused_line("search", "replay", tmp_path / "nothing")
 
 
 def candidate(run: RunWriter, **changed: object) -> CandidateOutcome:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 from tests.support.clock import Clock
+from tests.support.command import aiperf, printed
 from tests.support.nodes import node, rank
+from tests.support.refusals import refused_line
 from tests.support.run_factory import Plan, write_run
 
-from aiperf_hpc.cli import main, start
+from aiperf_hpc.cli import start
 from aiperf_hpc.cli.parameters import NodeRange
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
@@ -53,11 +55,6 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, words: str
     assert "\n" not in said
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"none\.yaml: No such file"):
-        read_site(tmp_path / "none.yaml")
-
-
 LINE = "2 × (8 × NVIDIA H100, 2 × Intel(R) Xeon(R) Platinum 8480+ (112 cores), 2 TiB)"
 
 
@@ -82,9 +79,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     return told_run(tmp_path_factory.mktemp("told") / "run", site)
 
 
-def test_a_run_says_what_machine_it_had(told: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["system", str(told.root)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_a_run_says_what_machine_it_had(told: RunPaths) -> None:
+    lines = printed("system", told.root).splitlines()
     assert lines[0] == "Booster <3>, A centre"
     assert lines[1].split() == ["status", "Preview"]
     assert lines[2] == "2 hosts: n0, n1"
@@ -96,39 +92,32 @@ def test_a_run_says_what_machine_it_had(told: RunPaths, capsys: pytest.CaptureFi
     assert rows["SLURM"] == "job 4711, partition gpu, nodes n[01-04]"
 
 
-def test_json_and_mlperfs_file_at_once(
-    told: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_and_mlperfs_file_at_once(told: RunPaths, tmp_path: Path) -> None:
     path = tmp_path / "system.json"
-    assert main(["system", str(told.root), "--json", "--mlperf", str(path)]) == 0
-    output = capsys.readouterr()
-    assert json.loads(output.out)["nodes"][0]["count"] == 2
-    assert f"written to {path}; not known, and empty: division, " in output.err
-    assert "give it by --system" in output.err
+    done = aiperf("system", told.root, "--json", "--mlperf", path)
+    assert json.loads(done.stdout)["nodes"][0]["count"] == 2
+    assert f"written to {path}; not known, and empty: division, " in done.stderr
+    assert "give it by --system" in done.stderr
     valid, name, *_ = check_system_desc(str(path), "training", "5.0.0")
     assert (valid, name) == (True, "Booster <3>")
 
 
 def test_a_file_on_the_command_line_counts_more_than_the_runs(
-    told: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    told: RunPaths, tmp_path: Path
 ) -> None:
     path = tmp_path / "system.yaml"
     path.write_text("system_name: Other")
-    assert main(["system", str(told.root), "--system", str(path)]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "Other"
+    assert printed("system", told.root, "--system", path).splitlines()[0] == "Other"
 
 
-def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["system", "--json"]) == 0
-    (group,) = json.loads(capsys.readouterr().out)["nodes"]
+def test_this_machine() -> None:
+    (group,) = json.loads(printed("system", "--json"))["nodes"]
     assert group["node"]["memory"]["total_bytes"] > 0
-    assert main(["system"]) == 0
-    assert "  processors " in capsys.readouterr().out
+    assert "  processors " in printed("system")
 
 
-def test_the_template(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["system", "--template"]) == 0
-    assert "\nsubmitter: " in capsys.readouterr().out
+def test_the_template() -> None:
+    assert "\nsubmitter: " in printed("system", "--template")
 
 
 @pytest.mark.parametrize(
@@ -139,33 +128,27 @@ def test_the_template(capsys: pytest.CaptureFixture[str]) -> None:
         (["--mlperf", "/proc/none/system.json"], "cannot write /proc/none/system.json: "),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["system", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert len(said.splitlines()) == 1
+def test_what_cannot_be_is_said_in_a_line(arguments: list[str], words: str) -> None:
+    done = aiperf("system", *arguments)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert words in done.stderr
 
 
-def test_a_run_of_before_says_that_it_does_not_know(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_before_says_that_it_does_not_know(tmp_path: Path) -> None:
     paths = write_run(tmp_path / "run", Plan(replicas=1, trials=1))
-    assert main(["system", str(paths.root)]) == 2
-    assert "does not describe its machine: its records are from before" in (capsys.readouterr().err)
+    refused = refused_line("system", paths.root)
+    assert "does not describe its machine: its records are from before" in refused
     view = RunView.read(paths)
     assert view.status().machine == ""
     assert make_report(view).system is None
     assert "site" not in paths.manifest.read_text()
 
 
-def test_status_and_report_say_it(told: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_and_report_say_it(told: RunPaths) -> None:
     view = RunView.read(told)
     assert view.status().machine == LINE
     assert view.machine.summary() is view.machine.summary(), "it is summed up once"
-    assert main(["status", str(told.root)]) == 0
-    assert f"  {LINE}" in capsys.readouterr().out.splitlines()
+    assert f"  {LINE}" in printed("status", told.root).splitlines()
     document = make_report(view)
     assert document.system is not None
     assert document.system.ranks == 4
@@ -179,14 +162,14 @@ def test_status_and_report_say_it(told: RunPaths, capsys: pytest.CaptureFixture[
     assert '<li><a href="#system">System</a></li>' in page
 
 
-def test_a_run_is_started_with_what_people_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_is_not_started_with_a_wrong_description(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("system.yaml").write_text("status: onprem")
-    start = ["start", "--nodes", "1", "--hours", "0.01", "--yes", "--launcher", "local"]
-    assert main([*start, "--system", "system.yaml"]) == 2
-    assert "system.yaml: status: should be" in capsys.readouterr().err
+    start = ("start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local")
+    refused = refused_line(*start, "--system", "system.yaml")
+    assert "system.yaml: status: should be" in refused
     assert [path.name for path in tmp_path.iterdir()] == ["system.yaml"]
 
 

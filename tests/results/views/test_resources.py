@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.command import aiperf, printed
 from tests.support.nodes import node, rank
 from tests.support.run_factory import Plan, write_run
 from tests.support.run_writer import MACHINE, START, RunWriter
 
-from aiperf_hpc.cli import main
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.resources import Resources, resources_of
 from aiperf_hpc.results.views.run_view import RunView
@@ -88,30 +88,19 @@ def run(tmp_path: Path) -> Path:
 LINE = "2 replicas on 2 hosts, 16 accelerators (NVIDIA H100), 2 of them used"
 
 
-def test_every_page_and_document_says_the_same(
-    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_page_and_document_says_the_same(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-
-    def said(*arguments: str) -> str:
-        main(list(arguments))
-        return capsys.readouterr().out
-
-    name = str(run)
-    assert f"\n  {LINE}\n" in said("status", name)
+    assert f"\n  {LINE}\n" in printed("status", run)
     assert f"<span>{html.escape(LINE)}, launcher " in (run / "report/report.html").read_text()
     assert f": {LINE}\n" in (run / "report/result.txt").read_text()
-    assert LINE in said("analyze", name)
-    assert LINE in said("card", name)
-    view = RunView(write_run(run.parent / "other", Plan(replicas=2, trials=1)))
-    assert LINE in said("compare", name, str(view.paths.root))
-    (listed,) = (
-        each
-        for each in json.loads(said("list", str(run.parent), "--json"))["runs"]
-        if each["name"] == "mine"
-    )
+    for command in ("analyze", "card"):
+        assert LINE in aiperf(command, run).stdout
+    other = write_run(run.parent / "other", Plan(replicas=2, trials=1))
+    assert LINE in aiperf("compare", run, other.root).stdout
+    runs = json.loads(printed("list", run.parent, "--json"))["runs"]
+    (listed,) = (each for each in runs if each["name"] == "mine")
     documents = [
-        json.loads(said("status", name, "--json")),
+        json.loads(printed("status", run, "--json")),
         listed,
         json.loads((run / "report/report.json").read_text()),
         json.loads((run / "report/summary.json").read_text()),
