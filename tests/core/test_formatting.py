@@ -1,92 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
 import pytest
 
 from aiperf_hpc import formatting
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("function", "arguments", "text"),
     [
-        (0.0, "0 OPS"),
-        (-0.0, "0 OPS"),
-        (0.25, "0.250 OPS"),
-        (7.0, "7.00 OPS"),
-        (999.4, "999 OPS"),
-        (999.6, "1.00 kOPS"),
-        (12_345.0, "12.3 kOPS"),
-        (1.23e12, "1.23 TOPS"),
-        (123.4e15, "123 POPS"),
-        (9.996e17, "1.00 EOPS"),
-        (2.5e27, "2,500 YOPS"),
+        (formatting.si, (0.0, "OPS"), "0 OPS"),
+        (formatting.si, (-0.0, "OPS"), "0 OPS"),
+        (formatting.si, (0.25, "OPS"), "0.250 OPS"),
+        (formatting.si, (7.0, "OPS"), "7.00 OPS"),
+        (formatting.si, (999.4, "OPS"), "999 OPS"),
+        (formatting.si, (999.6, "OPS"), "1.00 kOPS"),
+        (formatting.si, (12_345.0, "OPS"), "12.3 kOPS"),
+        (formatting.si, (1.23e12, "OPS"), "1.23 TOPS"),
+        (formatting.si, (123.4e15, "OPS"), "123 POPS"),
+        (formatting.si, (9.996e17, "OPS"), "1.00 EOPS"),
+        (formatting.si, (2.5e27, "OPS"), "2,500 YOPS"),
+        (formatting.si, (165e9, ""), "165 G"),
+        (formatting.si, (12, ""), "12.0"),
+        (formatting.exact, (1_234_567_890_123.4,), "1,234,567,890,123.4"),
+        (formatting.exact, (12.5,), "12.5"),
+        (formatting.exact, (0.0,), "0"),
+        (formatting.exact, (-0.0,), "0"),
+        (formatting.duration, (0.0,), "0.0 s"),
+        (formatting.duration, (59.94,), "59.9 s"),
+        (formatting.duration, (59.96,), "1 min 00 s"),
+        (formatting.duration, (3599.7,), "1 h 00 min 00 s"),
+        (formatting.duration, (7385.0,), "2 h 03 min 05 s"),
+        (formatting.age, (0.4,), "0 s"),
+        (formatting.age, (65.0,), "65 s"),
+        (formatting.age, (120.0,), "2 min"),
+        (formatting.age, (5_400.0,), "90 min"),
+        (formatting.age, (7_200.0,), "2 h"),
+        (formatting.age, (172_800.0,), "2 days"),
+        (formatting.age, (28_065_746.0,), "325 days"),
+        (formatting.percent, (0.12345,), "12.35%"),
+        (formatting.percent, (0.5, 1), "50.0%"),
+        (formatting.percent, (None,), "–"),
+        (formatting.size, (512,), "512 B"),
+        (formatting.size, (8 * 2**30,), "8.0 GiB"),
+        (formatting.size, (2**70,), "1048576.0 PiB"),
+        (formatting.utc_text, (0.0,), "1970-01-01T00:00:00.000Z"),
+        (formatting.utc_text, (None,), None),
+        (formatting.ranges, ([],), ""),
+        (formatting.ranges, ([3, 0, 1, 2, 8],), "0-3, 8"),
+        (formatting.ranges, ([5, 7, 8],), "5, 7-8"),
     ],
 )
-def test_si(value: float, text: str) -> None:
-    assert formatting.si(value, "OPS") == text
-
-
-def test_a_number_without_a_unit_keeps_its_prefix() -> None:
-    assert formatting.si(165e9, "") == "165 G"
-    assert formatting.si(12, "") == "12.0"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(1_234_567_890_123.4, "1,234,567,890,123.4"), (12.5, "12.5"), (0.0, "0"), (-0.0, "0")],
-)
-def test_exact(value: float, text: str) -> None:
-    assert formatting.exact(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0.0 s"),
-        (59.94, "59.9 s"),
-        (59.96, "1 min 00 s"),
-        (3599.7, "1 h 00 min 00 s"),
-        (7385.0, "2 h 03 min 05 s"),
-    ],
-)
-def test_duration(seconds: float, text: str) -> None:
-    assert formatting.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.4, "0 s"),
-        (65.0, "65 s"),
-        (120.0, "2 min"),
-        (5_400.0, "90 min"),
-        (7_200.0, "2 h"),
-        (172_800.0, "2 days"),
-        (28_065_746.0, "325 days"),
-    ],
-)
-def test_age(seconds: float, text: str) -> None:
-    assert formatting.age(seconds) == text
-
-
-def test_percent() -> None:
-    assert formatting.percent(0.12345) == "12.35%"
-    assert formatting.percent(0.5, 1) == "50.0%"
-    assert formatting.percent(None) == "–"
-
-
-def test_size() -> None:
-    assert formatting.size(512) == "512 B"
-    assert formatting.size(8 * 2**30) == "8.0 GiB"
-    assert formatting.size(2**70) == "1048576.0 PiB"
-
-
-def test_time_in_utc() -> None:
-    assert formatting.utc_text(0.0) == "1970-01-01T00:00:00.000Z"
-    assert formatting.utc_text(None) is None
-
-
-def test_ranges() -> None:
-    assert formatting.ranges([]) == ""
-    assert formatting.ranges([3, 0, 1, 2, 8]) == "0-3, 8"
-    assert formatting.ranges([5, 7, 8]) == "5, 7-8"
+def test_numbers_times_and_sizes(
+    function: Callable[..., str | None], arguments: tuple[object, ...], text: str | None
+) -> None:
+    assert function(*arguments) == text
 
 
 @pytest.mark.parametrize(
