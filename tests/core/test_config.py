@@ -243,21 +243,22 @@ def test_set_wins_over_the_file_and_the_last_over_the_first(tmp_path: Path) -> N
     assert config.training.momentum == 0.5
 
 
-@pytest.mark.parametrize("assignment", ["training.batch_size", "=3", ""])
-def test_an_assignment_without_key_or_value_is_refused(tmp_path: Path, assignment: str) -> None:
-    with pytest.raises(ConfigError, match="write it as key=value"):
-        load(tmp_path, assignment)
-
-
-@pytest.mark.parametrize("value", ["[1,", "{a", "2001-99-99", "'"])
-def test_an_assignment_that_is_not_yaml_is_refused(tmp_path: Path, value: str) -> None:
-    with pytest.raises(ConfigError, match=rf"--set seed={re.escape(value)} is not YAML"):
-        load(tmp_path, f"seed={value}")
-
-
-def test_an_assignment_into_a_value_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'seed' is a value, not a section"):
-        load(tmp_path, "seed.deep=1", text=DIGITS + "seed: 3")
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        *((each, "write it as key=value") for each in ("training.batch_size", "=3", "")),
+        *(
+            (f"seed={value}", rf"--set seed={re.escape(value)} is not YAML")
+            for value in ("[1,", "{a", "2001-99-99", "'")
+        ),
+        ("seed.deep=1", "'seed' is a value, not a section"),
+    ],
+)
+def test_an_assignment_of_no_value_to_a_key_is_refused(
+    tmp_path: Path, assignment: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, "seed=3", assignment)
 
 
 @pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\t- x", "preset: \x00"])

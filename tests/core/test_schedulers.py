@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.source_tree import ROOT, package_texts
 from tests.support.toy_scheduler import JOB, PROGRAM
 
 from aiperf_hpc.host.schedulers import Task, current, job_variable, node_name, task
@@ -16,26 +17,20 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 
-ROOT = Path(__file__).parents[2]
-SOURCES = (
-    "src/aiperf_hpc", "analysis", "cli", "morphism", "ops_counter", "primary", "replica", "results",
-    "rules", "service", "verification", "workloads",
-)  # fmt: skip
-OWN = ("primary/launchers/slurm/", "src/aiperf_hpc/config/slurm", "src/aiperf_hpc/simulation/")
+OWN = (
+    "deploy/",
+    "primary/launchers/slurm/",
+    "src/aiperf_hpc/config/slurm",
+    "src/aiperf_hpc/simulation/",
+)
 """What is about SLURM."""
 MOST_NAMING_SLURM = 8
-
-
-def texts(*folders: str) -> dict[str, str]:
-    """Return the text of each module, by its name in the repository."""
-    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    return {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in found}
 
 
 def test_few_files_name_slurm() -> None:
     named = [
         name
-        for name, text in texts(*SOURCES).items()
+        for name, text in package_texts().items()
         if "slurm" in text.lower() and not name.startswith(OWN)
     ]
     assert len(named) <= MOST_NAMING_SLURM, named
@@ -44,7 +39,7 @@ def test_few_files_name_slurm() -> None:
 def test_slurms_variables_are_read_in_one_place_alone() -> None:
     readers = {
         name
-        for name, text in texts(*SOURCES).items()
+        for name, text in package_texts().items()
         if re.search(r"SLURMD?_[A-Z_]{3,}", text) and not name.startswith(OWN)
     }
     assert readers == {"src/aiperf_hpc/host/schedulers.py"}

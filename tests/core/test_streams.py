@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.run_factory import Plan, write_run
+from tests.support.source_tree import ROOT, package_texts
 
 from aiperf_hpc import cli
 from aiperf_hpc.errors import AIPerfError
@@ -33,7 +34,6 @@ from aiperf_hpc.streams import (
     without_controls,
 )
 
-ROOT = Path(__file__).parents[2]
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 UNDECODABLE = os.fsdecode(b"r\xff")
 
@@ -74,22 +74,11 @@ def test_an_error_that_names_a_file_of_no_encoding_can_be_recorded(tmp_path: Pat
     assert record.event == RunEnded(reason=r"not started: cannot read r\xff")
 
 
-def sources(*folders: str) -> list[Path]:
-    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    assert found
-    return sorted({path.resolve() for path in found})
-
-
-PACKAGE = sources(
-    "src", *(link.name for link in (ROOT / "src" / "aiperf_hpc").iterdir() if link.is_symlink())
-)
-
-
 def mains() -> Iterator[str]:
     """Yield the modules of the package that have a function ``main``."""
-    for path in PACKAGE:
-        if "\ndef main(" in path.read_text("utf-8"):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path, text in package_texts().items():
+        if "\ndef main(" in text:
+            name = path.removesuffix(".py").replace("/", ".")
             yield f"aiperf_hpc.{name.removeprefix('src.aiperf_hpc.')}"
 
 
@@ -210,11 +199,10 @@ def test_the_search_for_calls_by_the_locales_encoding_finds_them() -> None:
 
 
 def test_nothing_is_read_or_written_by_the_locales_encoding() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in (*PACKAGE, *sources("benchmarks", "examples"))
-        for line in unspecified(ast.parse(path.read_text("utf-8")))
-    ]
+    others = [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
+    assert others
+    texts = package_texts() | {str(path): path.read_text("utf-8") for path in others}
+    found = [f"{p}:{line}" for p, text in texts.items() for line in unspecified(ast.parse(text))]
     assert found == []
 
 

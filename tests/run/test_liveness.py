@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import START
 from tests.support.run_factory import Plan, Primary, write_manifest
+from tests.support.source_tree import package_texts
 
 from aiperf_hpc.primary.control.claim import ClaimedError, check_free
 from aiperf_hpc.results.views.run_view import RunState, RunView
@@ -16,13 +17,7 @@ from aiperf_hpc.run import liveness
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
 
-ROOT = Path(__file__).parents[2]
 ONE = Plan(replicas=1)
-PACKAGES = (
-    "src/aiperf_hpc", "analysis", "cli", "ops_counter", "primary", "replica", "results", "service",
-    "rules",
-    "verification",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("beat", [0.5, 10.0, 600.0])
@@ -53,10 +48,5 @@ def test_status_and_control_ask_the_same_constants(
 
 def test_no_other_module_counts_missed_heartbeats() -> None:
     counted = re.compile(r"\* *[\w.]*(?:heartbeat_seconds|\bbeat\b)|heartbeat_seconds *\*")
-    found = {
-        str(path.relative_to(ROOT))
-        for folder in PACKAGES
-        for path in (ROOT / folder).rglob("*.py")
-        if counted.search(path.read_text("utf-8"))
-    }
+    found = {name for name, text in package_texts().items() if counted.search(text)}
     assert found == {"src/aiperf_hpc/run/liveness.py", "rules/consistency/replicas.py"}

@@ -15,6 +15,13 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
 OFFLINE = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
 
 
+def package_texts() -> dict[str, str]:
+    """Return the text of each module of the package, by its path in the repository."""
+    links = [link.name for link in (ROOT / "src" / "aiperf_hpc").iterdir() if link.is_symlink()]
+    found = {p.resolve() for folder in ("src", *links) for p in (ROOT / folder).rglob("*.py")}
+    return {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in sorted(found)}
+
+
 def copy_tree(top: Path) -> Path:
     """Copy what a package is built from."""
     top.mkdir()
