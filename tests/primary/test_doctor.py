@@ -13,6 +13,7 @@ from typing import NoReturn
 import pytest
 from tests.support.nvml_library import H100, NvmlLibrary
 from tests.support.powercap import powercap
+from tests.support.present import present
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import SchedulerSilentError
@@ -49,8 +50,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_packages_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(util, "find_spec", lambda _: None)
     checks = {check.name: check for check in examine(Path())}
-    declared = metadata.metadata("aiperf-hpc").get_all("Provides-Extra")
-    assert declared is not None
+    declared = present(metadata.metadata("aiperf-hpc").get_all("Provides-Extra"))
     for _, name, package in PACKAGES:
         assert not checks[name].found
         assert checks[name].detail == "not installed"

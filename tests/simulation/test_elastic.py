@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.support.present import present
 from tests.support.rules import failures_by_rule
 from tests.support.simulation import simulated_run
 
@@ -65,8 +66,7 @@ def test_who_leaves_does_so_in_order_and_returns_as_another_life(view: RunView) 
     assert {len(r.starts) for r in replicas.values()} == {1, 2}
     assert [str(life) for life in sorted(replicas["r2"].starts)] == ["0.0", "0.1"]
     assert {r.ended for r in replicas.values()} == {"the run's time is over", "SIGTERM"}
-    ended = view.history.run_ended
-    assert ended is not None
+    ended = present(view.history.run_ended)
     assert ended.event == records.RunEnded(reason="the run's time is over")
 
 
@@ -104,8 +104,7 @@ def test_a_run_cannot_be_official_if_its_nodes_change(view: RunView) -> None:
 
 
 def test_what_each_number_of_nodes_did_adds_up_to_the_score(view: RunView) -> None:
-    found = elasticity(view.history, recorded, view.until, 1)
-    assert found is not None
+    found = present(elasticity(view.history, recorded, view.until, 1))
     assert [point.nodes for point in found.points] == [1, 3, 4]
     final = view.final()
     moments = final.operations - sum(point.operations for point in found.points)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command import AIPERF, aiperf, aiperf_process
+from tests.support.present import present
 from tests.support.processes import in_a_group
 from tests.support.refusals import refused_line
 from tests.support.rules import failures_by_rule
@@ -83,8 +84,7 @@ def test_its_status_goes_by_its_own_clock_and_says_that_it_is_simulated(
 
 
 def test_its_nodes_are_not_there_and_have_no_telemetry(view: RunView) -> None:
-    telemetry = view.status().telemetry
-    assert telemetry is not None
+    telemetry = present(view.status().telemetry)
     assert telemetry.unavailable_reason == "the run is simulated: its nodes are not there"
     assert (telemetry.nodes, telemetry.energy.label) == ((), "absent")
 
@@ -101,8 +101,7 @@ def test_while_it_lasts_it_is_as_old_as_its_last_record(view: RunView, tmp_path:
     assert status.state is RunState.RUNNING  # Its file was written just now.
     assert status.elapsed_seconds <= HOURS * 3600 + 15
     (first,) = (r for r in status.replicas if r.id == "r0")
-    assert first.last_record_seconds is not None
-    assert first.last_record_seconds < 60.0
+    assert present(first.last_record_seconds) < 60.0
     assert all(trial.seconds < HOURS * 3600 + 15 for trial in during.trials())
     os.utime(paths.primary_journal, (1.0, 1.0))
     assert during.status().state is RunState.SILENT
@@ -143,8 +142,7 @@ def test_a_stop_request_stops_it(tmp_path: Path) -> None:
 
     view = simulated_run(tmp_path / "run", show=ask, nodes=3, hours=1.0)
     assert view.final().elapsed < 120.0
-    assert view.history.run_ended is not None
-    assert view.history.run_ended.event == records.RunEnded(reason="enough")
+    assert present(view.history.run_ended).event == records.RunEnded(reason="enough")
 
 
 def test_a_real_engine_is_not_simulated(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from unittest.mock import patch
 import pytest
 from tests.support.cache import unavailable
 from tests.support.command import AIPERF, Done, aiperf, aiperf_process
+from tests.support.present import present
 from tests.support.waiting import PATIENCE_SECONDS, until, until_recorded
 
 from aiperf_hpc.deploy.local_cluster import missing_programs, stop
@@ -178,8 +179,7 @@ class SlurmRun:
 
     @property
     def job(self) -> str:
-        name = self.history.replicas["r0"].job
-        assert name is not None
+        name = present(self.history.replicas["r0"].job)
         return re.split("[_+]", name)[0]
 
     def end(self) -> tuple[str, str]:
@@ -194,8 +194,7 @@ class SlurmRun:
             self.process.kill()
             self.process.wait()
         for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
+            present(pipe).close()
         self.history.refresh()
         if "r0" in self.history.replicas and self.history.replicas["r0"].job:
             self.cluster.cancel(self.job)
@@ -293,9 +292,7 @@ def all_run(history: RunHistory) -> bool:
 
 def job_state(history: RunHistory, replica: str) -> JobState:
     """Return the state of a replica's job, which is known."""
-    state = history.replicas[replica].job_state
-    assert state is not None
-    return state
+    return present(history.replicas[replica].job_state)
 
 
 def gaps(times: list[float]) -> list[float]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.slurm.conftest import FAST, TINY, Cluster, SlurmRun, Start, all_run, gaps, phase
+from tests.support.present import present
 from tests.support.processes import visible
 from tests.support.waiting import until
 
@@ -98,8 +99,7 @@ def test_before_the_time_limit_replicas_end_in_order(cluster: Cluster, limited: 
     run.finish()
     assert run.history.replicas["r0"].ended == "SIGTERM"
     assert all(trial.state.ended for trial in run.history.trials.values())
-    run_ended = run.history.run_ended
-    assert run_ended is not None
+    run_ended = present(run.history.run_ended)
     assert getattr(run_ended.event, "reason", "") == "SIGTERM"
 
 

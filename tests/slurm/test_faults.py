@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.slurm.conftest import FAST, Cluster, SlurmRun, Start, all_run, gaps, job_state, phase
 from tests.support.lives import launched_again
+from tests.support.present import present
 from tests.support.processes import ENDED, alive, visible
 from tests.support.waiting import until
 
@@ -62,8 +63,7 @@ def one_call_every_five_seconds(run: SlurmRun) -> bool:
 
 
 def pid(history: RunHistory, replica: str) -> int:
-    started = history.replicas[replica].started
-    assert started is not None
+    started = present(history.replicas[replica].started)
     return started.pid
 
 
@@ -114,8 +114,7 @@ def test_a_killed_daemon(cluster: Cluster, slurm_run: Start, steps_die: bool) ->
     run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
     run.wait_until(all_train)
     run.wait_until(all_run)
-    node = job_state(run.history, "r0").node
-    assert node is not None
+    node = present(job_state(run.history, "r0").node)
     old = pid(run.history, "r0")
     os.kill(pid_of(cluster.folder, node), signal.SIGKILL)
     if steps_die:
@@ -136,8 +135,7 @@ def test_a_killed_daemon(cluster: Cluster, slurm_run: Start, steps_die: bool) ->
 
 def kill_job(cluster: Cluster, history: RunHistory, replica: str) -> None:
     """Kill all that belongs to a replica's job, and what SLURM has put above it."""
-    started = history.replicas[replica].started
-    assert started is not None
+    started = present(history.replicas[replica].started)
     _kill_within(cluster, f"slurmstepd: [{started.job}.", f"SLURM_JOB_ID={started.job}")
 
 
@@ -209,13 +207,11 @@ def test_behind_a_cut_link_a_replica_counts_once(hosts: Cluster, slurm_run: Star
     run.wait_until(all_train)
     run.wait_until(lambda h: phase(h, "r0") is JobPhase.RUNNING)
     first = run.history.replicas["r0"]
-    assert first.machine is not None
-    host, old = first.machine.host, pid(run.history, "r0")
+    host, old = present(first.machine).host, pid(run.history, "r0")
     cut_link(hosts.folder, host)
     try:
         run.wait_until(lambda h: resumed(h, "r0", AGAIN))
-        second = run.history.replicas["r0"].machine
-        assert second is not None
+        second = present(run.history.replicas["r0"].machine)
         assert {host, second.host} == {"n1", "n2"}
         assert alive(old)  # It knows of nothing, and writes on.
         run.wait_until(lambda h: h.fenced > 20)

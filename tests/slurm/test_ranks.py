@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.slurm.conftest import Cluster, Start
 from tests.support.cache import unavailable
+from tests.support.present import present
 
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.trial import TrialState
@@ -42,8 +43,7 @@ def test_a_replica_of_two_nodes_to_its_verified_score(
     run.stop()
     run.finish()
     (replica,) = run.history.replicas.values()
-    assert replica.started is not None
-    assert len(replica.started.hosts) == 2
+    assert len(present(replica.started).hosts) == 2
     assert node(run.history) == "n[1-2]"
     done = completed(run.history)
     assert all(t.train_samples == 192 * len(t.evaluations) for t in done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.clock import START, Clock
+from tests.support.present import present
 from tests.support.run_factory import Plan, write_manifest
 from tests.support.run_writer import progress, replica_started, run_ended, run_started
 
@@ -54,8 +55,7 @@ class HeadedRun:
             journal.append(progress("t1", train=10))
         self.primary.append(self.heads())
         self.taker.publish(no_retry)
-        digest = published(self.paths)
-        assert digest is not None
+        digest = present(published(self.paths))
         for journal in self.replicas.values():
             journal.append(records.PrimaryDigestSeen(digest=digest))
 

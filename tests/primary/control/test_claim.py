@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.present import present
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import MACHINE, RunWriter, replica_started, run_ended, run_started
@@ -86,8 +87,7 @@ class Racers:
     def _said(self) -> list[Says]:
         said = []
         for process in self.processes:
-            assert process.stdout is not None
-            said.append(json.loads(process.stdout.readline()))
+            said.append(json.loads(present(process.stdout).readline()))
         return said
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.present import present
 from tests.support.run_writer import (
     FIRST,
     SECOND,
@@ -55,9 +56,7 @@ def clock_of(
 
 def started(run: RunWriter, now: float = 0.0) -> ClockStarted:
     """Return the start of the clock, which the records contain."""
-    due = clock_of(run, run.history().clock_starts, now=now)[0].due()
-    assert due is not None
-    return due
+    return present(clock_of(run, run.history().clock_starts, now=now)[0].due())
 
 
 def test_nothing_starts_it_while_all_wait(tmp_path: Path) -> None:
@@ -88,8 +87,7 @@ def test_waiting_for_a_silent_side_times_out(tmp_path: Path, by: str) -> None:
     assert clock.due() is None
     now.advance(GRACE)
     for due in (clock.due(), clock_of(run)[0].due(last=True)):
-        assert due is not None
-        assert due.start_utc == START + 601.0
+        assert present(due).start_utc == START + 601.0
 
 
 @pytest.mark.parametrize(

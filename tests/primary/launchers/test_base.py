@@ -7,6 +7,7 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+from tests.support.present import present
 from tests.support.run_manifest import run_manifest
 from tests.support.waiting import until
 
@@ -71,8 +72,7 @@ def test_replicas_with_a_core_each_are_no_crowd() -> None:
 )
 def test_shared_cores_are_reported(replicas: int, ranks: int, cores: int, words: str) -> None:
     said = crowding(on_this_machine(replicas, replica={"ranks_per_node": ranks}), cores, ROOM)
-    assert said is not None
-    assert said.startswith(words)
+    assert present(said).startswith(words)
 
 
 def test_replicas_that_do_not_fit_into_memory_are_refused_with_the_numbers() -> None:

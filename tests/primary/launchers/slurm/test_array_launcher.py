@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.primary.launchers.slurm.fake_slurm import SILENCE, ArrayCluster, manifest, queued
+from tests.support.present import present
 
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
@@ -211,8 +212,7 @@ def test_submission_and_start_times(cluster: ArrayCluster, tmp_path: Path) -> No
 
 def test_an_answer_that_makes_no_sense_is_no_answer(cluster: ArrayCluster, tmp_path: Path) -> None:
     launcher = cluster.started(tmp_path, "what is this")
-    assert launcher.problem is not None
-    assert "printed an unexpected line: what is this" in launcher.problem
+    assert "printed an unexpected line: what is this" in present(launcher.problem)
 
 
 # Dying on a node that is up.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.primary.launchers.slurm.fake_slurm import BUSY, Srun, StepCluster, manifest, runs_on
+from tests.support.present import present
 
 from aiperf_hpc.errors import UNSEEN_RUN_STATUS, SchedulerError, UsageError
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, STOP_SIGNAL, ReplicaState, WaitLimit
@@ -361,8 +362,7 @@ def waiting_srun(name: str) -> Iterator[subprocess.Popen[bytes]]:
     script = "print(flush=True); import time; time.sleep(600)"
     command = ["srun", "-c", script, f"--job-name={name}"]
     with subprocess.Popen(command, executable=sys.executable, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()  # Until then it has the command line of this process.
+        present(process.stdout).readline()  # Until then it has the command line of this process.
         try:
             yield process
         finally:
@@ -442,8 +442,7 @@ def test_the_nodes_of_a_dead_primary_are_given_back(cluster: StepCluster) -> Non
     assert release_jobs(manifest(2), SlurmClient(cluster)) is None
     assert cluster.said("scancel") == [("--me", "--name=aiperf-now")]
     silent = SlurmClient(lambda *_: Answer(1, "", "scancel: error: Connection refused"))
-    problem = release_jobs(manifest(2), silent)
-    assert problem is not None
+    problem = present(release_jobs(manifest(2), silent))
     assert problem.endswith("scancel --name=aiperf-now")
 
 
