@@ -1,4 +1,4 @@
-"""Random faults on runs of a real SLURM cluster on this machine, and whether all adds up.
+"""Random faults on runs of a real SLURM cluster on this machine, and a check of the records.
 
     python -m tests.chaos --faults 200 --seed 1
 

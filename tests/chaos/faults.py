@@ -1,4 +1,4 @@
-"""What can go wrong, and when it is over. Each fault is drawn from a seeded generator."""
+"""The faults, and when a run has recovered from each. A seeded generator samples them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on one cluster, one after the other, until the faults are done."""
+"""Sequential runs on one cluster until all faults were injected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few faults on a real cluster; `make chaos N=200` does more, of all kinds."""
+"""A few faults on a real cluster; `make chaos N=200` injects more, of all kinds."""
 
 from __future__ import annotations
 

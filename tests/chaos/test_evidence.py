@@ -1,4 +1,4 @@
-"""The sums that the chaos runs are judged by must notice what they are there for."""
+"""The independent count of the chaos runs detects lost, changed and repeated records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run on the cluster, what is done to it, and whether it gets over that."""
+"""One run on the cluster, its faults, and its recovery from each."""
 
 from __future__ import annotations
 

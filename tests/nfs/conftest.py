@@ -1,4 +1,4 @@
-"""A guest with a kernel of its own, in which real NFS is served and mounted: user-mode-linux."""
+"""A guest with its own kernel (user-mode-linux), which serves and mounts real NFS."""
 
 from __future__ import annotations
 

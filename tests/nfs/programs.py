@@ -1,4 +1,4 @@
-"""What runs on the clients: the package's own code, each program with one line of JSON as its end.
+"""Programs of the clients, with the package's own code; each ends with one line of JSON.
 
 python -m tests.nfs.programs PROGRAM ARGUMENT...
 """

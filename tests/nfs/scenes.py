@@ -1,4 +1,4 @@
-"""What is played in the guest: one scene, which leaves what it saw as JSON.
+"""Scenarios of the guest; each writes its observations as JSON.
 
 python -m tests.nfs.scenes SCENE
 """

@@ -1,4 +1,4 @@
-"""The run directory's rules on real NFSv4.2, with a server and clients of its own.
+"""The run directory's guarantees on real NFSv4.2, with separate server and clients.
 
 One smoke test is in the default suite; `make nfs` runs all. What is measured here is in
 docs/decisions/nfs.md.

@@ -1,4 +1,4 @@
-"""`aiperf allreduce`: real reductions, figures worked out by hand, and what is not measured."""
+"""`aiperf allreduce`: real reductions, figures computed by hand, and what is not measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `aiperf doctor` says, where that is more than a list."""
+"""The checks, remedies and verdict of `aiperf doctor`."""
 
 from __future__ import annotations
 

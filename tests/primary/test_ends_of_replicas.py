@@ -1,4 +1,4 @@
-"""What is said at the end of a run of replicas that did not end in order."""
+"""The end of a run whose replicas failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`aiperf profile`: real steps of both engines, and what cannot be profiled in one line."""
+"""`aiperf profile`: real steps of both engines, and one-line errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated run that grows and shrinks while it lasts."""
+"""A simulated run whose number of nodes changes."""
 
 from __future__ import annotations
 

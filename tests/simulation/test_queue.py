@@ -1,4 +1,4 @@
-"""Simulated runs on a busy machine, whose nodes are given one by one and taken away again."""
+"""Simulated runs on a busy cluster, which grants nodes one by one and preempts them."""
 
 from __future__ import annotations
 

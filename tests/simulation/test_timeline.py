@@ -1,4 +1,4 @@
-"""Virtual time: order, ties, waking, and that the same things happen again."""
+"""Virtual time: order, ties, waking and cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of a run that waits in the queue of a real cluster, which is full."""
+"""The clock of a run that waits in the queue of a full real cluster."""
 
 from __future__ import annotations
 

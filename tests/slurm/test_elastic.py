@@ -1,4 +1,4 @@
-"""A run on a real SLURM cluster that grows and shrinks while it lasts."""
+"""A run on a real SLURM cluster whose number of nodes changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What dies on a real cluster, and what becomes of the run. Nothing is lost or counted twice."""
+"""Faults on a real cluster: the run continues, and no record is lost or counted twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that are not what a run needs, on a real cluster of separate hosts."""
+"""Unfit nodes on a real cluster of separate hosts."""
 
 from __future__ import annotations
 

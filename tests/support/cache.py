@@ -1,4 +1,4 @@
-"""What tests fetch once and keep for all processes and later runs."""
+"""A cache of fetched files for all processes and later test runs."""
 
 from __future__ import annotations
 

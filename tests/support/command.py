@@ -1,4 +1,4 @@
-"""Commands of ``aiperf`` as tests carry them out.
+"""Execution of ``aiperf`` commands by tests.
 
 In this process they take what they do; a process of its own takes a second of processor time more,
 for what it imports. That the installed program is the same function: test_command_line.py.

@@ -1,4 +1,4 @@
-"""What becomes of a file that is lost in part or as a whole."""
+"""Damage to files: missing, empty, truncated, extended or with a flipped bit."""
 
 from __future__ import annotations
 

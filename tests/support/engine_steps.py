@@ -1,4 +1,4 @@
-"""What tests of engines train on, and what they look at."""
+"""Samples, networks and assertions for tests of engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a workload's rules look at: a run of one training, made record by record."""
+"""Evidence for a workload's rules: a run of one trial, written record by record."""
 
 from __future__ import annotations
 

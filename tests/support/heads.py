@@ -1,4 +1,4 @@
-"""A short run whose heads are taken while it is written."""
+"""A short run whose journal digests are recorded while it is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger may have done to a run, and all commands that read one, in this process."""
+"""Malicious changes of a run, and all commands that read a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of strangers over HTTP, in this process: what can be asked, and what an answer must be."""
+"""Untrusted runs served over HTTP in this process: all addresses, and valid answers."""
 
 from __future__ import annotations
 

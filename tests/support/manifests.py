@@ -1,4 +1,4 @@
-"""Manifests of reports that someone made again, so that they agree with what was changed."""
+"""Manifests of reports that were forged to agree with changed files."""
 
 from __future__ import annotations
 

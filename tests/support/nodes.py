@@ -1,4 +1,4 @@
-"""Descriptions of nodes that are made up."""
+"""Fabricated descriptions of nodes."""
 
 from __future__ import annotations
 

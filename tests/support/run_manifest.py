@@ -1,4 +1,4 @@
-"""What a run was asked to do, where a test needs little of it."""
+"""Small manifests of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tests wait: for an event, never for a time."""
+"""Waiting for events, never for a fixed time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that tries to take run after run in hand, each when it is told to.
+"""A process that claims one run after another on request.
 
 It reads the run directory from a line of its input, says in a line of JSON what came of it, and
 holds what it has got until the next line.

@@ -1,4 +1,4 @@
-"""One process at a time has a run in hand, however many want it."""
+"""One process at a time controls a run, however many claim it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller over a launcher that only says what it is told to."""
+"""The controller with a launcher that reports given states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What taking heads costs the primary."""
+"""The cost of journal digests for the primary."""
 
 from __future__ import annotations
 

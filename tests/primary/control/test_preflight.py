@@ -1,4 +1,4 @@
-"""What the primary makes of what its replicas see."""
+"""The primary's check of the nodes that its replicas report."""
 
 from __future__ import annotations
 

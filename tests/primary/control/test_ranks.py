@@ -1,4 +1,4 @@
-"""How many ranks a run gets where its configuration says auto, on machines that are made up."""
+"""Ranks of a run whose configuration has auto, on simulated machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the clock of a run starts that waits in a queue, by what its records tell."""
+"""Start of the clock of a queued run, according to its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that are requested while a run lasts, over a launcher that remembers its calls."""
+"""Changes of the number of nodes of a running benchmark."""
 
 from __future__ import annotations
 

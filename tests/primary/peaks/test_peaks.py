@@ -1,4 +1,4 @@
-"""`aiperf peaks`: a real measurement of small effort, its file, and what cannot be measured."""
+"""`aiperf peaks`: a real short measurement, its file, and what cannot be measured."""
 
 from __future__ import annotations
 

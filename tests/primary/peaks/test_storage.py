@@ -1,4 +1,4 @@
-"""Reading files without the page cache, and saying where that cannot be."""
+"""Reading files without the page cache, and the report if it cannot be bypassed."""
 
 from __future__ import annotations
 

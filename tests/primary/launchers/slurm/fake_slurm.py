@@ -1,4 +1,4 @@
-"""SLURM at the edge of its commands, for arrays and for steps, on a clock of its own."""
+"""Fake SLURM commands for arrays and steps, on a simulated clock."""
 
 from __future__ import annotations
 

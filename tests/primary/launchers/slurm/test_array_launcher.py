@@ -1,4 +1,4 @@
-"""The launcher of job arrays: its calls of SLURM, how often, and what SLURM's reports mean."""
+"""The launcher of job arrays: its calls of SLURM, their rate, and SLURM's reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes of two kinds that a run asks SLURM for: who gets which, and what is refused."""
+"""Runs on two kinds of nodes: requests, placement and rejected configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run requests of SLURM, whether the cluster has it, and which launcher it gets."""
+"""Requested resources, their check against the cluster, and the choice of the launcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas as steps of jobs that are held: what srun is told, and what its ends mean."""
+"""Replicas as steps of held jobs: commands of srun, and the ends of steps."""
 
 from __future__ import annotations
 
