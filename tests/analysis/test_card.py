@@ -9,12 +9,13 @@ import pytest
 from tests.support.present import present
 from tests.support.result_logs import unpacked
 from tests.support.run_factory import Plan, write_run
+from tests.support.training_logs import entry, training
 
 from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.card import Card, Figure, lines, make_card
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.sources import read_sources
-from aiperf_hpc.analysis.training_log import ReadResult
+from aiperf_hpc.analysis.training_log import Interval, ReadResult
 from aiperf_hpc.cli import main
 from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.results.views.run_view import RunView
@@ -95,6 +96,15 @@ def test_runs_of_other_workloads_have_figures_of_their_own(runs: Path) -> None:
     one = of_workloads(card, "MLPerf HPC", "time to solution")
     assert one == [("", "a run that searches ends by its time: see the time to accuracy")]
     assert "volumes run-2" in " ".join(" ".join(lines(card)).split())
+
+
+def test_public_logs_of_the_same_benchmark_are_not_on_the_card(runs: Path) -> None:
+    ends = (Interval(started=0.0, ended=600.0 + seconds) for seconds in range(3))
+    logs = [training([(9.0, 0.95)]).model_copy(update={"run": run}) for run in ends]
+    public = entry("elsewhere", *logs, benchmark="automl on digits")
+    card = make_card(analyze(ReadResult((public, *read_sources([runs]).entries)), Options()))
+    assert figure(card, "HPC AI500", "variation over runs (CoV)").value == ""
+    assert "elsewhere" not in "\n".join(lines(card))
 
 
 def of_workloads(card: Card, benchmark: str, name: str) -> list[tuple[str, str]]:
