@@ -99,15 +99,19 @@ class Guard:
         elif method in READING:
             await self._app(scope, receive, send)
         else:
-            await self._app(scope, receive, self._logging(scope, send))
+            logging = reporting(send, lambda status: self._log(_line(scope, status, "")))
+            await self._app(scope, receive, logging)
 
-    def _logging(self, scope: Scope, send: Send) -> Send:
-        async def logged(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._log(_line(scope, message["status"], ""))
-            await send(message)
 
-        return logged
+def reporting(send: Send, report: Callable[[int], None]) -> Send:
+    """Return a function that sends a response and reports its status."""
+
+    async def reported(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            report(message["status"])
+        await send(message)
+
+    return reported
 
 
 class BodyLimit:

@@ -15,7 +15,7 @@ from aiperf_hpc.service.answers.base import Answer
 from aiperf_hpc.service.primaries import Primaries
 from aiperf_hpc.service.problem import conflict, problems
 from aiperf_hpc.service.run_queue import RunQueue
-from aiperf_hpc.service.runs import FolderOfRuns, Runs
+from aiperf_hpc.service.runs import FolderOfRuns, RunName, Runs
 from aiperf_hpc.service.submission import Presets, Queue, Submission, Submitted, presets
 from aiperf_hpc.untrusted.bounds import MOST_NODES
 
@@ -47,9 +47,6 @@ RESPONSES = problems(
         503: "The runs cannot be read",
     }
 )
-Run = Annotated[
-    str, Path(description="The run's name in the list.", examples=["20261121-101500-imagenet-3f2a"])
-]
 Name = Annotated[str, Path(description="The submission's name.", examples=["000001"])]
 
 
@@ -86,7 +83,7 @@ def queue_routes(runs: FolderOfRuns, queue: RunQueue) -> APIRouter:
         return await run_in_threadpool(queue.cancel, submission)
 
     @router.post("/runs/{run}/resume", status_code=202)
-    async def resume(run: Run) -> Accepted:
+    async def resume(run: RunName) -> Accepted:
         """Resume an interrupted run, like `aiperf resume`."""
         return await _changed(runs, run, queue.resume)
 
@@ -98,13 +95,13 @@ def control_routes(runs: Runs, primaries: Primaries | RunQueue) -> APIRouter:
     router = APIRouter(responses=RESPONSES, tags=["changes"])
 
     @router.post("/runs/{run}/stop", status_code=202)
-    async def stop(run: Run) -> Accepted:
+    async def stop(run: RunName) -> Accepted:
         """Stop a run gracefully, like `aiperf stop`: current steps complete, and the run is
         scored."""
         return await _changed(runs, run, primaries.stop)
 
     @router.post("/runs/{run}/scale", status_code=202)
-    async def scale(run: Run, wanted: ScaleRequest) -> Accepted:
+    async def scale(run: RunName, wanted: ScaleRequest) -> Accepted:
         """Change the number of nodes of a running benchmark, like `aiperf scale`."""
         return await _changed(runs, run, lambda paths: primaries.scale(paths, wanted.nodes))
 

@@ -9,12 +9,12 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
-from aiperf_hpc.results.views.run_summary import RunSummary
+from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_view import RunStatus
 from aiperf_hpc.results.views.telemetry import NodeStatus
+from aiperf_hpc.service.access import reporting
 from aiperf_hpc.service.runs import RunList
 from aiperf_hpc.service.submission import Queue
 
@@ -50,15 +50,8 @@ class Measured:
 
         method = scope["method"] if scope["method"] in METHODS else "other"
         with self._seconds.time():
-            await self._app(scope, receive, self._counting(method, send))
-
-    def _counting(self, method: str, send: Send) -> Send:
-        async def counted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._requests.labels(method, str(message["status"])).inc()
-            await send(message)
-
-        return counted
+            counting = reporting(send, lambda status: self._requests.labels(method, status).inc())
+            await self._app(scope, receive, counting)
 
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -106,31 +99,24 @@ def _families(
     states = Tally(str(row.state) for row in listed.runs)
     states["loading"] = len(listed.loading)
     states["unreadable"] = len(listed.unreadable)
-    yield _gauge("aiperf_runs", "Runs by state.", {(k,): v for k, v in states.items()}, ["state"])
-    yield _gauge(
+    yield _metric("aiperf_runs", "Runs by state.", {(k,): v for k, v in states.items()}, ["state"])
+    yield _metric(
         "aiperf_run_info",
         "What a run is; always 1.",
         {(r.name, r.run_id, r.preset, r.workload, r.dataset, r.launcher): 1 for r in listed.runs},
         ["run", "run_id", "preset", "workload", "dataset", "launcher"],
     )
     for quantity in quantities_in(View.METRICS).values():
-        yield _headline(quantity, listed.runs)
+        family = CounterMetricFamily if quantity.counter else GaugeMetricFamily
+        values = {(run.name,): quantity.read(run) for run in listed.runs}
+        name = f"aiperf_run_{quantity.metric_name}"
+        yield _metric(name, quantity.help, values, ["run"], family)
     yield from _of_statuses(statuses)
     yield from _of_telemetry(statuses)
     if queue is not None:
         tally = Tally(str(each.state) for each in queue.queue)
         by_state = {(state,): number for state, number in tally.items()}
-        yield _gauge("aiperf_submissions", "Submissions by state.", by_state, ["state"])
-
-
-def _headline(quantity: Quantity, runs: Iterable[RunSummary]) -> Metric:
-    """Return the metric of a headline figure, for each run that has it."""
-    family = CounterMetricFamily if quantity.counter else GaugeMetricFamily
-    metric = family(f"aiperf_run_{quantity.metric_name}", quantity.help, labels=["run"])
-    for run in runs:
-        if (value := quantity.read(run)) is not None:
-            metric.add_metric([run.name], value)
-    return metric
+        yield _metric("aiperf_submissions", "Submissions by state.", by_state, ["state"])
 
 
 STATUS_METRICS: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = (
@@ -154,22 +140,19 @@ def _of_statuses(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
     replicas: Tally[tuple[str, ...]] = Tally()
     for run, status in statuses.items():
         replicas.update((run, replica.state) for replica in status.replicas)
-    yield _gauge("aiperf_run_replicas", "Replicas by state.", replicas, ["run", "state"])
+    yield _metric("aiperf_run_replicas", "Replicas by state.", replicas, ["run", "state"])
     trials = {
         (run, state): number
         for run, status in statuses.items()
         for state, number in status.trials_by_state.items()
     }
-    yield _gauge("aiperf_run_trials", "Trials by state.", trials, ["run", "state"])
+    yield _metric("aiperf_run_trials", "Trials by state.", trials, ["run", "state"])
     for name, text, value in STATUS_METRICS:
         told = {(run,): value(status) for run, status in statuses.items()}
-        yield _gauge(f"aiperf_run_{name}", text, told, ["run"])
-    waited = CounterMetricFamily(
-        "aiperf_run_storage_wait_seconds", "Seconds waited for storage, in all.", labels=["run"]
-    )
-    for run, status in statuses.items():
-        waited.add_metric([run], sum(each.seconds for each in status.storage))
-    yield waited
+        yield _metric(f"aiperf_run_{name}", text, told, ["run"])
+    name, text = "aiperf_run_storage_wait_seconds", "Seconds waited for storage, in all."
+    waited = {(run,): sum(each.seconds for each in s.storage) for run, s in statuses.items()}
+    yield _metric(name, text, waited, ["run"], CounterMetricFamily)
 
 
 NODE_METRICS: tuple[tuple[str, str, Callable[[NodeStatus], float | None]], ...] = (
@@ -191,26 +174,26 @@ def _of_telemetry(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
         told = {
             (run, node.host): value(node) for run, each in telemetry.items() for node in each.nodes
         }
-        yield _gauge(f"aiperf_node_{name}", text, told, ["run", "host"])
-    energy = CounterMetricFamily(
-        "aiperf_run_energy_joules", "Energy of what is metered.", labels=["run", "label"]
-    )
-    for run, each in telemetry.items():
-        if each.energy.joules is not None:
-            energy.add_metric([run, str(each.energy.label)], each.energy.joules)
-    yield energy
+        yield _metric(f"aiperf_node_{name}", text, told, ["run", "host"])
+    name, text = "aiperf_run_energy_joules", "Energy of what is metered."
+    energy = {(run, str(t.energy.label)): t.energy.joules for run, t in telemetry.items()}
+    yield _metric(name, text, energy, ["run", "label"], CounterMetricFamily)
 
 
 def _ratio(percent: float | None) -> float | None:
     return None if percent is None else percent / 100.0
 
 
-def _gauge(
-    name: str, text: str, values: Mapping[K, float | None], labels: list[str]
-) -> GaugeMetricFamily:
+def _metric(
+    name: str,
+    text: str,
+    values: Mapping[K, float | None],
+    labels: list[str],
+    family: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily,
+) -> Metric:
     """Return a metric with the labels that have a value."""
-    family = GaugeMetricFamily(name, text, labels=labels)
+    metric = family(name, text, labels=labels)
     for key, value in values.items():
         if value is not None:
-            family.add_metric(list(key), value)
-    return family
+            metric.add_metric(list(key), value)
+    return metric

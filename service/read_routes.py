@@ -35,7 +35,7 @@ from aiperf_hpc.service.answers.trials import (
     TrialsQuestion,
 )
 from aiperf_hpc.service.problem import ProblemError, problems
-from aiperf_hpc.service.runs import Runs
+from aiperf_hpc.service.runs import RunName, Runs
 from aiperf_hpc.service.served_run import ServedRun
 from aiperf_hpc.service.stream import EventStream, run_stream
 
@@ -114,17 +114,8 @@ class Reader(NamedTuple):
 def run_routes(runs: Runs) -> APIRouter:
     """Return the routes below the URL of a run."""
 
-    async def reader(
-        run: Annotated[
-            str,
-            Path(
-                description="The run's name in the list.",
-                examples=["20261121-101500-imagenet-3f2a"],
-            ),
-        ],
-    ) -> Reader:
-        known = runs.known(run)
-        return Reader(await run_in_threadpool(runs.find, run) if known is None else known, runs)
+    async def reader(run: RunName) -> Reader:
+        return await _reader_of(run, runs)
 
     router = APIRouter(responses=RESPONSES)
     _add_routes(router, reader, STATUS_ROUTES)
@@ -135,6 +126,11 @@ def run_routes(runs: Runs) -> APIRouter:
     _add_events(router, reader)
     _add_files(router, reader)
     return router
+
+
+async def _reader_of(run: str, runs: Runs) -> Reader:
+    known = runs.known(run)
+    return Reader(await run_in_threadpool(runs.find, run) if known is None else known, runs)
 
 
 def only_run_routes(run: ServedRun, runs: Runs) -> APIRouter:
@@ -296,11 +292,9 @@ def compare_routes(runs: Runs) -> APIRouter:
             raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "a run is named twice")
         found: dict[str, list[RunDetails]] = {}
         for name in run:
-            served = runs.known(name)
-            if served is None:
-                served = await run_in_threadpool(runs.find, name)
-            if (details := await Reader(served, runs).ask(RunDetails.of)) is None:
-                return _loading(served)
+            reader = await _reader_of(name, runs)
+            if (details := await reader.ask(RunDetails.of)) is None:
+                return _loading(reader.run)
             found[name] = [details.model_copy(update={"name": name})]
         return Response(compare(found).model_dump_json(), media_type="application/json")
 

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import wait
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
+
+import fastapi
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError
 from aiperf_hpc.results.views.annotated import ListedRun, listed
@@ -31,6 +34,14 @@ LOOK_SECONDS = 1.0
 """Validity of a listing of the folder, in seconds."""
 IDLE_SECONDS = 600.0
 """Seconds after its last request until a run is removed from memory."""
+
+
+RunName = Annotated[
+    str,
+    fastapi.Path(
+        description="The run's name in the list.", examples=["20261121-101500-imagenet-3f2a"]
+    ),
+]
 
 
 class RunList(Answer):
