@@ -57,7 +57,7 @@ CONFIG = {
 
 @dataclass(frozen=True, slots=True)
 class Turns(SystemClock):
-    """Who sleeps by it gives the search worker a turn."""
+    """A clock on which sleeping gives the search worker a turn."""
 
     worker: SearchWorker
 
@@ -66,7 +66,7 @@ class Turns(SystemClock):
 
 
 class _InTurn(OneRankBuilder):
-    """Builds a trial when it is its turn, so that nothing is built that is not trained."""
+    """Builds a trial at its turn, so that every built trial is trained."""
 
     def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
         begun: Future[BuiltTrial] = Future()
@@ -84,20 +84,18 @@ class Bench:
         self,
         folder: Path,
         *scripts: Script,
-        life: Incarnation = FIRST,
+        attempt: Incarnation = FIRST,
         background: Executor | None = None,
         **changed: object,
     ) -> None:
         self.config: RunConfig = validate(CONFIG | changed, "test")
-        self.who = Identity("r0", life)
+        self.who = Identity("r0", attempt)
         self.paths = RunPaths(folder)
         self.engine = FakeEngine(*scripts)
         self.dataset = FakeDataset()
-        self.journal = JournalWriter(self.paths.replica_journal("r0", life))
-        self.journal.append(
-            records.ReplicaStarted(replica="r0", pid=1, engine="fake", machine=MACHINE)
-        )
-        self.journal.append(records.DatasetLoaded(dataset=self.dataset.info))
+        self.journal = JournalWriter(self.paths.replica_journal("r0", attempt))
+        started = records.ReplicaStarted(replica="r0", pid=1, engine="fake", machine=MACHINE)
+        self.journal.append_all([started, records.DatasetLoaded(dataset=self.dataset.info)])
         self.history = RunHistory(self.paths)
         self.stop = StopFlag(float("inf"), self.paths.stop_request)
         self.initial = initial_graph(self.config, self.dataset.info)
@@ -105,11 +103,11 @@ class Bench:
             config=self.config,
             paths=self.paths,
             who=self.who,
-            journal=JournalWriter(self.paths.search_journal("r0", 0, life)),
+            journal=JournalWriter(self.paths.search_journal("r0", 0, attempt)),
             stop=self.stop,
         )
         own = RunKnowledge("r0", RunHistory(self.paths, replica="r0"), Digest(self.paths))
-        # A replica that searches nothing starts no worker; here one works on beside it.
+        # A replica with a fixed network starts no worker; here one runs anyway.
         search = self.config.search if self.config.search.searches else SearchConfig()
         self.worker = SearchWorker(searching, 0, load_searcher(search), own)
         training = replace(searching, journal=self.journal, clock=Turns(self.worker))
@@ -122,13 +120,13 @@ class Bench:
             initial=self.initial,
             trainer=trainer,
             knowledge=RunKnowledge("r0", self.history, Digest(self.paths)),
-            study=journal_storage(self.paths.study("r0", life)),
+            study=journal_storage(self.paths.study("r0", attempt)),
             background=background or Immediate(),
             builder=kind(of_trainer, self.engine, self.dataset, trainer, background or Immediate()),
         )
 
     def run(self, trials: int) -> str:
-        """Run until ``trials`` have ended; the search worker works whenever nothing is there."""
+        """Run until ``trials`` have ended; the search worker has a turn after each."""
         train = Trainer.run
         done = 0
 
@@ -148,9 +146,9 @@ class Bench:
             return self.rounds.run()
 
     def leave_memory_for(self, batch_size: int, *, optimiser_knows: bool = True) -> None:
-        """Let the initial graph fit into memory in batches of so many samples, and hardly more.
+        """Limit the memory to that of the initial graph with this batch size.
 
-        An optimiser that does not know suggests larger ones alone.
+        An optimizer that does not know it suggests larger batch sizes only.
         """
         limit = training_bytes(self.initial, batch_size, "fp32") + 4096
         memory = self.rounds._trainer.memory = MemoryLimit(self.config, limit)
@@ -159,7 +157,7 @@ class Bench:
         )
 
     def allow_candidates(self, number: int) -> None:
-        """Let so many candidates wait."""
+        """Set the depth of the candidate queue."""
         config = validate(CONFIG | {"search": {"queue_depth": number}}, "test")
         self.worker._context = replace(self.worker._context, config=config)
 
@@ -168,16 +166,21 @@ class Bench:
             self.worker.step()
 
     def study(self) -> optuna.Study:
-        """Return the study of this incarnation, as its file has it."""
+        """Return the study of this attempt, read from its file."""
         path = self.paths.study("r0", self.who.incarnation)
         backend = optuna.storages.journal.JournalFileBackend(str(path))
         storage = optuna.storages.JournalStorage(backend)
         return optuna.load_study(study_name=self.who.name, storage=storage)
 
     def trial(self, name: str) -> Trial:
-        """Return a trial as the journals have it."""
+        """Return a trial, read from the journals."""
         self.history.refresh()
         return self.history.trials[name]
+
+    def kept_checkpoints(self) -> set[str]:
+        """Return the trials with stored weights, according to the journals."""
+        self.history.refresh()
+        return {trial.id for trial in self.history.trials.values() if trial.has_checkpoint}
 
     def kept(self) -> list[str]:
         """Return the files of best epochs."""
@@ -193,4 +196,6 @@ class Bench:
 
 
 GREEDY = {"method": "greedy"}
-"""Small steps, for a limit of memory that is tight."""
+"""A search with small steps, for tight memory limits."""
+LATER = Incarnation(0, 1)
+"""The second attempt of a replica."""

@@ -15,7 +15,7 @@ from tests.support.damage import flip
 from tests.support.fakes import Script
 from tests.support.networks import noted_children
 from tests.support.run_manifest import run_manifest
-from tests.support.trial_loop import Bench
+from tests.support.trial_loop import LATER, Bench
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.config import validate
@@ -165,7 +165,7 @@ def test_weights_that_are_lost_are_waited_for_by_nobody(tmp_path: Path) -> None:
     for proposal in bench.history.pending("r0"):
         bench.paths.candidate(proposal.id).write_bytes(b"torn")
     flip(bench.paths.trained("r0", "r0-t1"))
-    later = Bench(tmp_path, life=Incarnation(0, 1))
+    later = Bench(tmp_path, attempt=LATER)
     later.run(2)
     second, _ = later.events(records.TrialStarted)[1:]
     assert second.graph == later.initial.hash

@@ -1,4 +1,4 @@
-"""The checkpoint of a training under way, and those of earlier versions."""
+"""Checkpoints of running trials, and those of earlier versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))
 
 
 def test_a_checkpoint_of_the_first_version_is_read(tmp_path: Path) -> None:
-    """Its state was momenta, and its course knew the lowest loss alone."""
+    """Its optimizer state was momenta, and its progress had no losses but the lowest."""
     path = tmp_path / "under-way.safetensors"
     momenta = {f"momentum:{name}": WEIGHTS[name] + 1.0 for name in GRAPH.parameters}
     progress = (
@@ -33,13 +33,11 @@ def test_a_checkpoint_of_the_first_version_is_read(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.optimizer_state[key], array)
 
 
-def test_a_state_comes_back_with_its_shapes(tmp_path: Path) -> None:
-    """That of a count of steps is ()."""
+def test_an_optimizer_state_keeps_its_shapes(tmp_path: Path) -> None:
+    """The shape of the step count is ()."""
     path = tmp_path / "under-way.safetensors"
-    state = {
-        "step": np.array(7, np.float32),
-        **{f"first_moment:{name}": WEIGHTS[name] for name in GRAPH.parameters},
-    }
+    state = {f"first_moment:{name}": WEIGHTS[name] for name in GRAPH.parameters}
+    state["step"] = np.array(7, np.float32)
     save_training(path, TrainingState(TrialProgress(trial="r0-t1"), GRAPH, WEIGHTS, state))
     found = load_training(path).optimizer_state
     assert {k: (a.shape, a.tobytes()) for k, a in found.items()} == {

@@ -1,4 +1,4 @@
-"""What of a machine's memory a training may take."""
+"""The memory that a trial may use."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("memory_limit_gib", "device", "limit"),
     [
-        (None, None, 6),  # 2 of the host's 8 GiB are for decoded images.
-        (None, 5, 5),  # They are not in an accelerator's memory.
+        (None, None, 6),  # 2 of the host's 8 GiB are reserved for decoded images.
+        (None, 5, 5),  # An accelerator's memory holds none.
         (3.0, None, 3),
         (3.0, 5, 3),
     ],
 )
-def test_decoded_images_take_of_the_hosts_memory_alone(
+def test_only_the_hosts_memory_is_reduced_by_decoded_images(
     memory_limit_gib: float | None, device: int | None, limit: int
 ) -> None:
     config = RunConfig.model_validate(

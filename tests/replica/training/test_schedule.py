@@ -1,8 +1,7 @@
-"""Learning rates, against PyTorch's schedulers and the reference code of other benchmarks."""
+"""Learning rates, compared with PyTorch's schedulers and reference code of other benchmarks."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.trial import Hyperparameters, ScheduleSettings
 
 STEPS, EPOCHS = 5, 8
+TOTAL = STEPS * EPOCHS
 Made = Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler]
 
 
@@ -34,16 +34,16 @@ def schedule(
 
 
 def rates(of: Schedule, losses: Sequence[float] = ()) -> list[float]:
-    """All of a trial with these losses after its epochs."""
+    """Return the rates of a trial with these losses after its epochs."""
     return [of.rate(step, losses[: step // STEPS]) for step in range(of.total)]
 
 
 def pytorchs(make: Made, every: int = 1, rate: float = 0.3) -> list[float]:
-    """The same by a scheduler of PyTorch that is asked for a new rate every so many steps."""
+    """Return the rates of PyTorch's scheduler, which is stepped at this interval."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=rate)
     scheduler = make(optimizer)
     found = []
-    for step in range(STEPS * EPOCHS):
+    for step in range(TOTAL):
         if step and step % every == 0:
             optimizer.step()
             scheduler.step()
@@ -53,22 +53,16 @@ def pytorchs(make: Made, every: int = 1, rate: float = 0.3) -> list[float]:
 
 SAME: list[tuple[dict[str, Any], Made, int]] = [
     ({"name": "constant"}, lambda o: lr_scheduler.ConstantLR(o, 1.0), 1),
-    ({}, lambda o: lr_scheduler.LinearLR(o, 1.0, 0.0, STEPS * EPOCHS), 1),
-    (
-        {"name": "polynomial", "power": 2.5},
-        lambda o: lr_scheduler.PolynomialLR(o, STEPS * EPOCHS, 2.5),
-        1,
-    ),
+    ({}, lambda o: lr_scheduler.LinearLR(o, 1.0, 0.0, TOTAL), 1),
+    ({"name": "polynomial", "power": 2.5}, lambda o: lr_scheduler.PolynomialLR(o, TOTAL, 2.5), 1),
     (
         {"name": "polynomial", "power": 2.0, "end_factor": 0.1},
-        lambda o: lr_scheduler.LambdaLR(
-            o, lambda step: 0.1 + 0.9 * (1 - step / (STEPS * EPOCHS)) ** 2
-        ),
+        lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.1 + 0.9 * (1 - step / TOTAL) ** 2),
         1,
     ),
     (
         {"name": "cosine", "end_factor": 0.1},
-        lambda o: lr_scheduler.CosineAnnealingLR(o, STEPS * EPOCHS, eta_min=0.03),
+        lambda o: lr_scheduler.CosineAnnealingLR(o, TOTAL, eta_min=0.03),
         1,
     ),
     (
@@ -100,37 +94,35 @@ SAME: list[tuple[dict[str, Any], Made, int]] = [
 
 
 @pytest.mark.parametrize(("settings", "make", "every"), SAME)
-def test_rates_are_those_of_pytorch(settings: dict[str, Any], make: Made, every: int) -> None:
-    assert rates(schedule(**settings)) == pytest.approx(pytorchs(make, every), rel=1e-9, abs=1e-9)
+def test_rates_match_pytorch_and_settings_can_be_read_from_a_record(
+    settings: dict[str, Any], make: Made, every: int
+) -> None:
+    found = schedule(**settings)
+    assert rates(found) == pytest.approx(pytorchs(make, every), rel=1e-9, abs=1e-9)
+    assert Hyperparameters.model_validate_json(found.used.model_dump_json()) == found.used
+    config = TrainingConfig(schedule=found.used.schedule)
+    assert TrainingConfig.model_validate_json(config.model_dump_json()) == config
+    for epoch in range(EPOCHS):
+        bounded = rates(found, [1.0] * epoch)
+        assert 0.0 <= min(bounded) <= max(bounded) <= 0.3
 
 
-def test_the_default_is_what_it_always_was_to_the_last_bit() -> None:
-    found = rates(schedule(0.1))
-    assert found == [0.1 * (1.0 - step / (STEPS * EPOCHS)) for step in range(STEPS * EPOCHS)]
+def test_the_default_schedule_is_exact_to_the_last_bit() -> None:
+    assert rates(schedule(0.1)) == [0.1 * (1.0 - step / TOTAL) for step in range(TOTAL)]
 
 
 @pytest.mark.parametrize("mode", ["relative", "absolute"])
 @pytest.mark.parametrize("patience", [0, 1, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_plateau_is_that_of_pytorch(mode: str, patience: int, seed: int) -> None:
-    """Losses that fall and rise by chance, over 60 epochs; the rate has a least value."""
+def test_plateaus_match_pytorch(mode: str, patience: int, seed: int) -> None:
+    """With random losses that decrease over 60 epochs, and a lowest rate."""
     losses = np.random.default_rng(seed).normal(1.0, 0.1, 60) * np.linspace(1.0, 0.7, 60)
-    used = schedule(
-        name="plateau",
-        patience=patience,
-        factor=0.5,
-        threshold=0.05,
-        threshold_mode=mode,
-        end_factor=0.1,
-    )
+    shared: dict[str, Any] = {"patience": patience, "factor": 0.5, "threshold": 0.05}
+    used = schedule(name="plateau", threshold_mode=mode, end_factor=0.1, **shared)
+    theirs = "rel" if mode == "relative" else "abs"
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
     scheduler = lr_scheduler.ReduceLROnPlateau(
-        optimizer,
-        factor=0.5,
-        patience=patience,
-        threshold=0.05,
-        threshold_mode="rel" if mode == "relative" else "abs",
-        min_lr=0.03,
+        optimizer, threshold_mode=theirs, min_lr=0.03, **shared
     )
     seen: list[float] = []
     for epoch, loss in enumerate(losses):
@@ -141,26 +133,24 @@ def test_a_plateau_is_that_of_pytorch(mode: str, patience: int, seed: int) -> No
     assert optimizer.param_groups[0]["lr"] < 0.3
 
 
-def test_a_warm_up_is_followed_by_what_counts_from_the_first_step() -> None:
-    """As ResNet-50 is trained: linear from 0 over the first epochs, a cosine over all of them."""
+def test_the_schedule_after_a_warm_up_counts_from_the_first_step() -> None:
+    """As for ResNet-50: linear from 0 over the first epochs, a cosine over all of them."""
     found = rates(schedule(name="cosine", warmup_epochs=2))
     assert found[: 2 * STEPS] == pytest.approx([0.3 * step / 10 for step in range(10)])
     assert found[2 * STEPS :] == rates(schedule(name="cosine"))[2 * STEPS :]
 
 
-def test_cosmoflows_schedule_can_be_written() -> None:
-    """Warm-up by epoch from the base rate to that of the batch, then factors of it.
+def test_the_schedule_of_cosmoflow_can_be_configured() -> None:
+    """Warm-up by epoch from the base rate to the batch's, then factors of the latter.
 
-    Its code (mlcommons/hpc, cosmoflow, utils/optimizers.py) compares the epochs done, which are
+    CosmoFlow's code (mlcommons/hpc, cosmoflow, utils/optimizers.py) compares the completed epochs,
     counted from 0, by ``boundary < epoch``.
     """
     base, batch, boundaries, factors = 0.001, 256, (3, 5), (0.25, 0.125)
     peak = base * batch / 64
     wanted = []
     for epoch in range(EPOCHS):
-        rate = peak
-        if epoch < 2:
-            rate = base + epoch * (peak - base) / 2
+        rate = base + min(epoch, 2) * (peak - base) / 2
         for boundary, factor in zip(boundaries, factors, strict=True):
             if boundary < epoch:
                 rate = peak * factor
@@ -179,17 +169,9 @@ def test_cosmoflows_schedule_can_be_written() -> None:
     assert rates(found) == pytest.approx(wanted)
 
 
-def test_the_peak_is_linear_in_the_batch_size_where_a_base_is_given() -> None:
+def test_the_peak_scales_with_the_batch_size_if_there_is_a_base() -> None:
     assert schedule(0.3, 48, base_batch_size=16).peak == pytest.approx(0.9)
     assert schedule(0.3, 48).peak == 0.3
-
-
-@pytest.mark.parametrize("settings", [settings for settings, _, _ in SAME])
-def test_settings_come_back_from_a_record(settings: dict[str, Any]) -> None:
-    used = schedule(**settings).used
-    assert Hyperparameters.model_validate_json(used.model_dump_json()) == used
-    config = TrainingConfig(schedule=used.schedule)
-    assert TrainingConfig.model_validate_json(config.model_dump_json()) == config
 
 
 @pytest.mark.parametrize(
@@ -213,20 +195,14 @@ def test_settings_come_back_from_a_record(settings: dict[str, Any]) -> None:
         ("{name: exponential}", "name: should be 'constant'"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(settings: str, message: str) -> None:
+def test_contradictory_settings_are_rejected_in_one_line(settings: str, message: str) -> None:
     with pytest.raises(ConfigError, match=f"training.schedule.*{message}") as raised:
         load_config("quickstart", [f"training.schedule={settings}"])
     assert "\n" not in str(raised.value)
 
 
-def test_no_rate_is_below_zero_or_above_the_peak() -> None:
-    for settings, epoch in itertools.product((s for s, _, _ in SAME), range(EPOCHS)):
-        found = rates(schedule(**settings), [1.0] * epoch)
-        assert 0.0 <= min(found) <= max(found) <= 0.3
-
-
-def test_a_cosine_of_so_many_steps_is_pytorchs_and_begins_behind_the_warm_up() -> None:
-    """Of 12 steps in a trial of 40: it rises again."""
+def test_a_cosine_of_fixed_length_matches_pytorch_and_starts_after_the_warm_up() -> None:
+    """It has 12 steps in a trial of 40, so it rises again."""
     wave: dict[str, Any] = {"name": "cosine", "decay_steps": 12, "end_factor": 0.1}
     wanted = pytorchs(lambda o: lr_scheduler.CosineAnnealingLR(o, 12, 0.03))
     assert rates(schedule(**wave)) == pytest.approx(wanted)

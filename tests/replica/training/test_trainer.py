@@ -1,4 +1,4 @@
-"""A trial is trained, credited and ended as its records say, whatever happens in it."""
+"""Training of a trial: its records, credit and end, also after failures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.support.clock import Clock
 from tests.support.fakes import FakeDataset, FakeEngine, Script
 from tests.support.trials import GRAPH, planned_trial, replica_context
 
@@ -33,12 +34,8 @@ from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training import checkpoint
 from aiperf_hpc.replica.training.checkpoint import load_training
-from aiperf_hpc.replica.training.trainer import Trainer
-from aiperf_hpc.replica.training.trial import (
-    TrainingState,
-    TrialProgress,
-    TrialResult,
-)
+from aiperf_hpc.replica.training.trainer import Lead, Trainer
+from aiperf_hpc.replica.training.trial import TrainingState, TrialProgress, TrialResult
 from aiperf_hpc.replica.trials.building import OneRankBuilder
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalReader
@@ -51,7 +48,7 @@ PLENTY = 2**40
 
 
 class Bench:
-    """A trainer with a fake engine, and what it recorded."""
+    """A trainer with a fake engine, and its records."""
 
     def __init__(
         self,
@@ -79,7 +76,7 @@ class Bench:
         self.watch = Stopwatch()
         self.path = folder / "journal.jsonl"
         self.looks: list[int] = []
-        """After which steps of the first network, or of its evaluations, the trial seemed near."""
+        """Steps of the first network at each call of ``meanwhile``."""
         context = replica_context(folder, config, stop=self.stop, stopwatch=self.watch)
         limit = MemoryLimit(context.config, memory)
         tally = Tally(self.engine.objective, self.dataset.info) if baseline else None
@@ -111,7 +108,7 @@ class Bench:
     def meanwhile(self) -> None:
         self.looks.append(self.engine.networks[0].steps)
 
-    def recorded(self, kind: type[T]) -> list[T]:
+    def recorded(self, kind: type[T] | tuple[type[T], ...]) -> list[T]:
         return [r.event for r in JournalReader(self.path).read() if isinstance(r.event, kind)]
 
     def credited(self) -> tuple[int, int]:
@@ -122,102 +119,94 @@ class Bench:
         )
 
 
-def test_a_completed_trial_credits_every_sample_of_every_epoch(tmp_path: Path) -> None:
+def test_a_completed_trial_is_recorded_and_credits_every_sample(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(losses=(0.9, 0.8, 0.7), accuracies=(0.4, 0.6, 0.55)))
     result = bench.run(epochs=3)
     assert (result.state, result.reason) == (TrialState.COMPLETED, "")
     assert result.values == (0.4, 0.6, 0.55)
     assert result.weights is not None
+    assert result.predictions is None
     assert bench.credited() == (3 * 50, 3 * 20)
-    assert bench.engine.networks[0].batch_sizes == [16, 16, 16, 2] * 3
-    assert bench.engine.networks[0].closed
-
-
-def test_the_record_of_the_start_says_what_is_really_used(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.run()
+    (network,) = bench.engine.networks
+    assert network.batch_sizes == [16, 16, 16, 2] * 3
+    assert network.rates == pytest.approx([0.8 * (1 - step / 12) for step in range(12)])
+    assert network.closed
     (started,) = bench.recorded(records.TrialStarted)
-    assert started.graph == GRAPH.hash
+    assert (started.graph, started.seed) == (GRAPH.hash, 7)
     assert started.train_operations == count(GRAPH).training
     assert started.validation_operations == count(GRAPH).forward
     assert started.hyperparameters == bench.engine.built[0][1]
     assert started.hyperparameters.batch_size == 16
-    assert started.seed == 7
 
 
-def test_the_learning_rate_falls_linearly_over_the_epoch_limit(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.run(epochs=2)
-    steps = 2 * 4
-    assert bench.engine.networks[0].rates == [
-        pytest.approx(0.8 * (1 - step / steps)) for step in range(steps)
-    ]
-
-
-def test_patience_stops_early_and_keeps_the_weights(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Script(losses=(0.5, 0.4, 0.4, 0.6, 0.1)), patience=2)
-    result = bench.run(epochs=9)
-    assert result.state is TrialState.STOPPED
-    assert result.reason == "no lower validation loss in 2 epochs"
-    assert len(result.values) == 4
-    assert result.weights is not None
-
-
-def test_predictions_are_those_of_the_last_complete_evaluation(tmp_path: Path) -> None:
-    def stop_in_the_third_epoch(step: int) -> None:
-        if step == 9:
-            bench.stop.ask("enough")
-
-    bench = Bench(tmp_path, Script(on_step=stop_in_the_third_epoch, predicts=True))
-    found = bench.run(epochs=9).predictions
-    assert found is not None
-    assert (found.trial, found.epoch) == ("r0-t1", 2)
-    assert found.classes.tolist() == [1] * 20  # The fake's class is the epoch's number from 0.
-
-
-def test_a_trial_that_failed_or_predicts_nothing_has_no_predictions(tmp_path: Path) -> None:
-    assert Bench(tmp_path / "a").run().predictions is None
-    failing = Script(step_errors={5: EngineError("broken")}, predicts=True)
-    bench = Bench(tmp_path / "b", failing, Script(predicts=True))
-    assert bench.run().predictions is None
-    unevaluated = Script(on_step=lambda _: last.stop.ask("enough"), predicts=True)
-    last = Bench(tmp_path / "c", unevaluated)
-    assert last.run().predictions is None
+PATIENCE = "no lower validation loss in 2 epochs"
 
 
 @pytest.mark.parametrize(
-    ("last", "credited", "evaluated"), [(-1, (0, 0), 0), (5, (50 + 16 + 16, 20), 1)]
+    ("settings", "epochs", "state", "reason"),
+    [
+        ({"patience": 2}, 4, TrialState.STOPPED, PATIENCE),
+        ({"target": 0.4}, 1, TrialState.COMPLETED, "the target, 0.4, is reached"),
+        ({"target": 0.6}, 2, TrialState.COMPLETED, "the target, 0.6, is reached"),
+        ({"target": 0.61}, 3, TrialState.COMPLETED, "the target, 0.61, is reached"),
+        ({"target": 0.9}, 5, TrialState.COMPLETED, ""),
+    ],
 )
-def test_a_stop_ends_after_the_current_step_and_credits_exactly_it(
-    tmp_path: Path, last: int, credited: tuple[int, int], evaluated: int
+def test_a_trial_ends_by_patience_or_target_and_keeps_its_weights(
+    tmp_path: Path, settings: dict[str, object], epochs: int, state: TrialState, reason: str
 ) -> None:
+    losses, accuracies = (0.5, 0.4, 0.4, 0.6, 0.1), (0.4, 0.6, 0.8, 0.7)
+    bench = Bench(tmp_path, Script(losses, accuracies), **settings)
+    result = bench.run(epochs=5)
+    assert (len(result.values), result.state, result.reason) == (epochs, state, reason)
+    assert result.weights is not None
+
+
+@pytest.mark.parametrize(
+    ("last", "credited", "predictions"),
+    [(-1, (0, 0), None), (5, (50 + 16 + 16, 20), [0] * 20), (9, (100 + 16 * 2, 40), [1] * 20)],
+)
+def test_a_stop_ends_the_trial_after_the_current_step(
+    tmp_path: Path, last: int, credited: tuple[int, int], predictions: list[int] | None
+) -> None:
+    """Its samples are credited. The predictions are those of the last complete evaluation."""
+
     def stop(step: int) -> None:
         if step == last:
             bench.stop.ask("enough")
 
-    bench = Bench(tmp_path, Script(on_step=stop))
+    bench = Bench(tmp_path, Script(on_step=stop, predicts=True))
     stop(-1)
     result = bench.run(epochs=3)
     assert (result.state, result.reason, result.weights) == (TrialState.STOPPED, "enough", None)
     assert bench.engine.networks[0].steps == last + 1
     assert bench.credited() == credited
-    assert len(bench.recorded(records.Evaluated)) == evaluated
+    epochs = len(bench.recorded(records.Evaluated))
+    assert epochs == credited[1] // 20
+    found = result.predictions
+    if predictions is None or found is None:
+        assert found is predictions
+    else:  # The fake's class is the number of the epoch, from 0.
+        assert (found.trial, found.epoch, found.classes.tolist()) == ("r0-t1", epochs, predictions)
 
 
-def test_progress_is_recorded_while_an_epoch_lasts(tmp_path: Path) -> None:
+def test_progress_and_time_are_recorded_during_an_epoch(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(step_seconds=0.06), progress_interval_seconds=0.1)
     bench.run(epochs=1)
     trained = [p.train_samples for p in bench.recorded(records.Progress) if p.train_samples]
     assert sum(trained) == 50
     assert len(trained) >= 2
+    seconds = bench.watch.take()
+    assert seconds[TimePhase.TRAIN] >= 4 * 0.06
+    assert {TimePhase.BUILD, TimePhase.DATA, TimePhase.EVALUATE} <= seconds.keys()
 
 
 @pytest.mark.parametrize(
     ("script", "reason", "credited"),
     [
-        # The samples that led to it were executed.
+        # The samples that led to a non-finite loss were executed.
         (Script(drain_errors={1: NonFiniteLossError("the loss is NaN")}), "is NaN", (100, 20)),
-        # Nobody knows whether those of a step that broke were.
+        # It is unknown whether those of a failed step were.
         (Script(step_errors={6: OutOfMemoryError("no memory")}), "no memory", (50, 20)),
         (Script(drain_errors={0: EngineError("the device is gone")}), "is gone", (0, 0)),
         (Script(step_errors={2: DatasetError("shard 7 is truncated")}), "truncated", (0, 0)),
@@ -225,12 +214,12 @@ def test_progress_is_recorded_while_an_epoch_lasts(tmp_path: Path) -> None:
         (Script(calibration_error=MorphismError("'norm' is not finite")), "not finite", (0, 0)),
     ],
 )
-def test_whatever_goes_wrong_fails_the_trial_with_the_reason_and_credits_what_was_executed(
+def test_an_error_fails_the_trial_and_executed_samples_are_credited(
     tmp_path: Path, script: Script, reason: str, credited: tuple[int, int]
 ) -> None:
-    bench = Bench(tmp_path, script)
+    bench = Bench(tmp_path, replace(script, predicts=True))
     result = bench.run(epochs=3)
-    assert result.state is TrialState.FAILED
+    assert (result.state, result.predictions) == (TrialState.FAILED, None)
     assert result.reason.endswith(reason)
     assert bench.credited() == credited
     assert result.values == (0.5,) * (credited[1] // 20)
@@ -239,9 +228,7 @@ def test_whatever_goes_wrong_fails_the_trial_with_the_reason_and_credits_what_wa
     assert all(network.closed for network in bench.engine.networks) or not built
 
 
-def test_a_batch_that_does_not_fit_is_halved_until_it_does_and_that_is_said(
-    tmp_path: Path,
-) -> None:
+def test_a_batch_is_halved_until_it_fits_which_is_noted(tmp_path: Path) -> None:
     limit = training_bytes(GRAPH, 1_000_000, "fp32")
     bench = Bench(tmp_path, memory=limit)
     bench.run(epochs=1, batch_size=3_000_000)
@@ -252,7 +239,7 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does_and_that_is_said(
 
 
 @pytest.mark.parametrize(("on_out_of_memory", "limit"), [("fail", 1_000_000), ("reduce_batch", 0)])
-def test_a_trial_that_may_not_shrink_or_cannot_is_refused(
+def test_a_batch_that_may_not_or_cannot_be_halved_fails_the_trial(
     tmp_path: Path, on_out_of_memory: str, limit: int
 ) -> None:
     memory = training_bytes(GRAPH, limit, "fp32") - int(limit == 0)
@@ -264,27 +251,18 @@ def test_a_trial_that_may_not_shrink_or_cannot_is_refused(
     assert bench.engine.built == []
 
 
-def test_time_goes_to_the_phase_it_was_spent_in(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Script(step_seconds=0.02))
-    bench.run(epochs=2)
-    seconds = bench.watch.take()
-    # Every step, the first one too: what it would have compiled was compiled before.
-    assert seconds[TimePhase.TRAIN] >= 8 * 0.02
-    assert {TimePhase.BUILD, TimePhase.DATA, TimePhase.EVALUATE} <= seconds.keys()
-
-
-def test_what_was_inserted_is_calibrated_on_the_first_batch_before_it_starts(
-    tmp_path: Path,
-) -> None:
-    """Once, before the first step; no sample is credited for it."""
-    bench = Bench(tmp_path, Script(calibrates=("relu_deep1_norm",), step_seconds=0.02))
+def test_inserted_layers_are_calibrated_once_on_the_first_batch(tmp_path: Path) -> None:
+    """Calibration credits no samples, and the batch is then trained on."""
+    bench = Bench(tmp_path, Script(calibrates=("relu_deep1_norm",)))
     bench.run(epochs=2)
     assert bench.engine.networks[0].calibrated == [(0, 16)]
-    assert bench.recorded(records.Calibrated) == [
-        records.Calibrated(trial="r0-t1", layers=("relu_deep1_norm",), samples=16)
-    ]
+    calibrated = records.Calibrated(trial="r0-t1", layers=("relu_deep1_norm",), samples=16)
+    first, second, third, *_ = (record.event for record in JournalReader(bench.path).read())
+    assert isinstance(first, records.TrialStarted)
+    assert isinstance(second, records.TrainingStarted)
+    assert third == calibrated
+    assert bench.recorded(records.Calibrated) == [calibrated]
     assert bench.credited() == (2 * 50, 2 * 20)
-    # The batch that it was calibrated on is trained on too, and first.
     assert bench.engine.networks[0].batch_sizes == [16, 16, 16, 2] * 2
 
 
@@ -298,26 +276,19 @@ def test_the_network_is_warmed_with_its_batch_before_its_first_step(
     assert bench.recorded(records.Calibrated) == []  # Nothing was inserted.
 
 
-def test_preparing_records_nothing_and_training_begins_with_all_of_it(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Script(calibrates=("norm",)))
-    bench.run(epochs=1)
-    kinds = [type(r.event) for r in JournalReader(bench.path).read()]
-    assert kinds[:3] == [records.TrialStarted, records.TrainingStarted, records.Calibrated]
-
-
-def test_the_next_trial_is_looked_for_once_this_one_may_end_before_long(
+def test_the_next_trial_is_prepared_once_this_one_may_end_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An epoch has 4 steps and 2 evaluation steps, and takes longer than the lead."""
+    """An epoch has 4 steps and 2 evaluation steps, and is longer than the lead."""
     monkeypatch.setattr("aiperf_hpc.replica.training.trainer.LEAST_SECONDS", 0.01)
     bench = Bench(tmp_path, Script(step_seconds=0.02, losses=(0.5, 0.4, 0.6)), patience=2)
     bench.run(epochs=9)
-    # How long the first epoch takes is unknown; the fourth is the last that patience allows.
+    # The duration of the first epoch is unknown; patience allows no epoch after the fourth.
     assert bench.looks == [1, 2, 3, 4, 4, 4, 13, 14, 15, 16, 16, 16]
     assert len(bench.recorded(records.Evaluated)) == 4
 
 
-def test_a_trial_that_goes_on_is_not_calibrated_again(tmp_path: Path) -> None:
+def test_a_resumed_trial_is_not_calibrated_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(calibrates=("relu_deep1_norm",)))
     bench.run(epochs=3, done=1, optimizer_state={})
     assert bench.engine.networks[0].steps == 2 * 4
@@ -325,11 +296,10 @@ def test_a_trial_that_goes_on_is_not_calibrated_again(tmp_path: Path) -> None:
     assert bench.recorded(records.Calibrated) == []
 
 
-def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> None:
+def test_a_checkpoint_is_written_after_each_epoch_but_the_last(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(losses=(0.9, 0.8, 0.85)), checkpoint_interval_seconds=0.0)
     bench.run(epochs=4)
     saved = load_training(RunPaths(tmp_path).under_way("r0"))
-    # After the last epoch there is nothing to go on with.
     assert saved.progress == TrialProgress(
         trial="r0-t1",
         epochs=3,
@@ -343,10 +313,10 @@ def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> Non
     assert saved.optimizer_state["momentum:left_conv/kernel"].tolist() == [12, 12, 12]
 
 
-def test_a_trial_goes_on_while_its_checkpoint_is_written(
+def test_training_continues_while_a_checkpoint_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one is held until the last epoch is trained: no other is begun until then."""
+    """The first write lasts until the last epoch is trained, so no other one starts."""
     trained, written, evaluated = threading.Event(), list[int](), itertools.count(1)
     validation = FakeDataset.validation
 
@@ -367,7 +337,7 @@ def test_a_trial_goes_on_while_its_checkpoint_is_written(
         assert written == [1]
 
 
-def test_a_checkpoint_that_cannot_be_written_beside_it_fails_the_trial(
+def test_a_checkpoint_that_cannot_be_written_fails_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -381,12 +351,25 @@ def test_a_checkpoint_that_cannot_be_written_beside_it_fails_the_trial(
     assert "cannot write" in result.reason
 
 
-def test_a_baseline_is_recorded_behind_the_first_evaluation_and_never_again(tmp_path: Path) -> None:
+def test_a_baseline_is_recorded_once_after_the_first_evaluation(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(), baseline=True)
     bench.run(epochs=2)
     bench.run(epochs=1)
     kinds = (records.Evaluated, records.BaselineMeasured)
-    events = [r.event for r in JournalReader(bench.path).read() if isinstance(r.event, kinds)]
-    assert [type(event) for event in events] == [kinds[0], kinds[1], kinds[0], kinds[0]]
-    assert isinstance(events[1], records.BaselineMeasured)
-    assert events[1].sums == {"correct": 20}
+    first, baseline, *others = bench.recorded(kinds)
+    assert isinstance(baseline, records.BaselineMeasured)
+    assert baseline.sums == {"correct": 20}
+    assert all(isinstance(event, records.Evaluated) for event in (first, *others))
+    assert len(others) == 2
+
+
+def test_the_lead_is_one_and_a_half_times_the_longest_of_the_last_five_preparations() -> None:
+    clock = Clock()
+    lead = Lead(clock)
+    found = [lead.seconds]
+    for seconds in (100.0, 80.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0):
+        end = lead.begin()
+        clock.advance(seconds)
+        end(None)
+        found.append(lead.seconds)
+    assert found == [60.0, *[150.0] * 5, 120.0, *[60.0] * 4]

@@ -1,4 +1,4 @@
-"""What of the next trial is made ready beside the one under way, and what waits for its end."""
+"""Building of the next trial during the running one, and the steps that wait for its end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
+import torch
 from tests.support.clock import Clock
 from tests.support.fakes import FakeDataset, FakeEngine, FakeNetwork, Script
 from tests.support.trials import GRAPH, planned_trial, replica_context
@@ -21,19 +22,14 @@ from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine, NetworkState
+from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.parallel.collectives.base import ALONE
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
 from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.runtime.background import IMMEDIATE, background_thread
 from aiperf_hpc.replica.training.trainer import Lead, Trainer
-from aiperf_hpc.replica.training.trial import (
-    BuiltTrial,
-)
-from aiperf_hpc.replica.trials.building import (
-    OneRankBuilder,
-    SeveralRanksBuilder,
-    TrialBuilder,
-)
+from aiperf_hpc.replica.training.trial import BuiltTrial
+from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import CompilerFailed
 
@@ -41,11 +37,32 @@ RUNNING, NEXT = 8_000, 4_000
 CONFIG = validate({"dataset": {"name": "synthetic"}, "training": {"precision": "fp32"}}, "test")
 
 
+class Ahead:
+    """A trial that is trained, and the next one, which begins to be built meanwhile."""
+
+    def __init__(self, trainer: Trainer, builder: TrialBuilder) -> None:
+        self._trainer = trainer
+        self._builder = builder
+        self.first = builder.finish(builder.begin(planned_trial(CONFIG, RUNNING, "r0-t1")))
+        self.begun: list[Future[BuiltTrial]] = []
+
+    def train(self) -> None:
+        self._trainer.run(self.first, self._look)
+
+    def _look(self) -> None:
+        if not self.begun:
+            self.begun.append(self._builder.begin(planned_trial(CONFIG, NEXT, "r0-t2")))
+
+    def finish(self) -> BuiltTrial:
+        (begun,) = self.begun
+        return self._builder.finish(begun)
+
+
 @pytest.mark.parametrize("both_fit", [True, False])
-def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
+def test_the_next_network_is_warmed_during_a_trial_if_both_fit(
     tmp_path: Path, *, both_fit: bool
 ) -> None:
-    """The larger one trains: twice the next one would fit, both together may not."""
+    """The running one is larger: the next one fits twice, but both may not fit together."""
     unlimited = MemoryLimit(CONFIG, 2**40)
     together = sum(unlimited.needed(GRAPH, batch) for batch in (RUNNING, NEXT))
     assert together > 2 * unlimited.needed(GRAPH, NEXT)
@@ -53,29 +70,23 @@ def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     trainer, builder = one_rank(
         replica_context(tmp_path, CONFIG), engine, together - (not both_fit)
     )
-    taken: list[Future[BuiltTrial]] = []
-
-    def meanwhile() -> None:
-        if not taken:
-            taken.append(builder.begin(planned_trial(CONFIG, NEXT, "r0-t2")))
-
-    first = builder.finish(builder.begin(planned_trial(CONFIG, RUNNING, "r0-t1")))
-    trainer.run(first, meanwhile)
+    ahead = Ahead(trainer, builder)
+    ahead.train()
     running, following = engine.networks
     assert running.warmed == [RUNNING]
     assert following.warmed == ([NEXT] if both_fit else [1])
-    assert bool(following.calibrated) is both_fit  # That takes a batch's memory, too.
-    # Compiling takes none. The first network has no other beside it, which it would stall.
+    assert bool(following.calibrated) is both_fit  # It needs the memory of a batch, too.
+    # Compilation needs none. Nothing trains while the first network is built.
     assert engine.compiled_ahead == [(GRAPH, "fp32", NEXT)]
-    builder.close(first)
+    builder.close(ahead.first)
     assert running.closed
-    builder.finish(taken[0])
+    ahead.finish()
     assert following.warmed == ([NEXT] if both_fit else [1, NEXT])
     assert following.calibrated
 
 
 @pytest.mark.parametrize("both_fit", [True, False])
-def test_ranks_warm_the_next_network_when_it_fits_beside_the_one_that_trains(
+def test_ranks_warm_the_next_network_during_a_trial_if_both_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, both_fit: bool
 ) -> None:
     unlimited = MemoryLimit(CONFIG, 2**40)
@@ -83,10 +94,10 @@ def test_ranks_warm_the_next_network_when_it_fits_beside_the_one_that_trains(
     trainer, builder = builder_of(tmp_path, several=True)
     trainer.memory = MemoryLimit(CONFIG, running + following - (not both_fit))
     trainer.running_bytes = running
-    asked: list[Warmup] = []
-    monkeypatch.setattr(LeadingEngine, "begin", lambda *given, **_: asked.append(given[-1]))
+    requested: list[Warmup] = []
+    monkeypatch.setattr(LeadingEngine, "begin", lambda *given, **_: requested.append(given[-1]))
     builder.begin(planned_trial(CONFIG, NEXT, "r0-t2"))
-    assert asked == [Warmup.BUILT if both_fit else Warmup.TAKEN]
+    assert requested == [Warmup.BUILT if both_fit else Warmup.TAKEN]
 
 
 def one_rank(
@@ -95,14 +106,14 @@ def one_rank(
     memory_bytes: int = 2**40,
     background: Executor = IMMEDIATE,
 ) -> tuple[Trainer, OneRankBuilder]:
-    """Return a trainer and its builder, of one rank."""
+    """Return a trainer and its builder for one rank."""
     dataset, limit = FakeDataset(), MemoryLimit(CONFIG, memory_bytes)
     trainer = Trainer(context, dataset, CLASSIFICATION.quality, limit)
     return trainer, OneRankBuilder(context, engine, dataset, trainer, background)
 
 
 def builder_of(folder: Path, *, several: bool) -> tuple[Trainer, TrialBuilder]:
-    """Return a trainer and its builder, by PyTorch: of one rank, or of the first of several."""
+    """Return a trainer and its builder with PyTorch, for one rank or the first of several."""
     context, engine = replica_context(folder, CONFIG), load_engine("torch", 1)
     if not several:
         return one_rank(context, engine)
@@ -112,17 +123,13 @@ def builder_of(folder: Path, *, several: bool) -> tuple[Trainer, TrialBuilder]:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_nothing_is_left_of_a_step_that_did_not_fit(
+def test_the_memory_of_a_step_that_ran_out_of_it_is_freed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, several: bool
 ) -> None:
-    """Whether the network was made ready or trained: an error would keep all that was computed.
+    """During warm-up and training, without the garbage collector.
 
-    It is kept itself, until its trial's turn; and several ranks tell each other of it, so that it
-    knows a call that knows it. The garbage collector may be long in coming.
+    The trial keeps the error, whose frames would keep the step's tensors.
     """
-    torch = pytest.importorskip("torch")
-    from aiperf_hpc.replica.engines.torch.network import TorchNetwork
-
     trainer, builder = builder_of(tmp_path, several=several)
     computed: list[weakref.ref[object]] = []
 
@@ -139,13 +146,13 @@ def test_nothing_is_left_of_a_step_that_did_not_fit(
     try:
         begun = builder.begin(planned_trial(CONFIG, 8, "r0-t2"))
         if isinstance(builder, SeveralRanksBuilder):
-            builder.engine._builder._thread.submit(int).result()  # That one has been built.
+            builder.engine._builder._thread.submit(int).result()  # Wait for the build.
         assert [reference() for reference in computed] == [None]
         unfit = builder.finish(begun)
         assert isinstance(unfit.failure, OutOfMemoryError)
         result = trainer.run(ready)
         assert result.out_of_memory
-        if isinstance(ready.network, LeadingNetwork):  # What it gave in the stead of its gradients.
+        if isinstance(ready.network, LeadingNetwork):  # It sends zeros instead of its gradients.
             local = ready.network.network.local
             assert isinstance(local, TorchNetwork)
             computed.append(weakref.ref(local._gradients))
@@ -157,9 +164,7 @@ def test_nothing_is_left_of_a_step_that_did_not_fit(
         gc.enable()
 
 
-def test_how_long_a_preparation_took_is_learned_and_not_how_long_it_waited_to_be_taken(
-    tmp_path: Path,
-) -> None:
+def test_the_lead_is_estimated_from_the_time_of_building_without_waiting(tmp_path: Path) -> None:
     clock = Clock()
 
     class Slow(FakeEngine):
@@ -175,26 +180,24 @@ def test_how_long_a_preparation_took_is_learned_and_not_how_long_it_waited_to_be
     assert trainer.lead.seconds == 150.0
 
 
-def test_how_long_the_first_rank_built_is_learned_of_several(
+def test_the_lead_with_several_ranks_is_estimated_from_the_first_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
     trainer, builder = builder_of(tmp_path, several=True)
     trainer.lead = Lead(clock)
-    told: list[Callable[[object], None]] = []
 
     def begin(*_: object, built: Callable[[object], None]) -> None:
-        told.append(built)
+        clock.advance(100.0)
+        built(None)
 
     monkeypatch.setattr(LeadingEngine, "begin", begin)
     builder.begin(planned_trial(CONFIG, NEXT, "r0-t2"))
-    clock.advance(100.0)
-    told[0](None)
     assert trainer.lead.seconds == 150.0
 
 
 @pytest.mark.parametrize("problem", ["", "the process that compiles was ended after 600 s"])
-def test_a_network_that_is_not_compiled_ahead_is_recorded_and_made_ready_all_the_same(
+def test_a_network_that_is_not_compiled_ahead_is_recorded_and_built(
     tmp_path: Path, problem: str
 ) -> None:
     engine = FakeEngine(Script())
@@ -204,12 +207,12 @@ def test_a_network_that_is_not_compiled_ahead_is_recorded_and_made_ready_all_the
     trainer.running_bytes = 1
     assert builder.begin(planned_trial(CONFIG, NEXT, "r0-t2")).result().failure is None
     context.journal.close()
-    said = [record.event for record in JournalReader(tmp_path / "journal.jsonl").read()]
-    assert said == ([CompilerFailed(problem=problem)] if problem else [])
+    events = [record.event for record in JournalReader(tmp_path / "journal.jsonl").read()]
+    assert events == ([CompilerFailed(problem=problem)] if problem else [])
 
 
-def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> None:
-    """Compiling is held until all steps of the trial under way are done."""
+def test_training_continues_while_the_next_network_is_compiled(tmp_path: Path) -> None:
+    """Compilation lasts until all steps of the running trial are done."""
     trained = threading.Event()
 
     class Held(FakeEngine):
@@ -217,31 +220,21 @@ def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> N
             assert trained.wait(60.0)
             return super().compile_ahead(state)
 
-    engine = Held(Script())
-    taken: list[Future[BuiltTrial]] = []
-
-    def meanwhile() -> None:
-        if not taken:
-            taken.append(builder.begin(planned_trial(CONFIG, NEXT, "r0-t2")))
-
+    engine, context = Held(Script()), replica_context(tmp_path, CONFIG)
     with background_thread() as background:
-        trainer, builder = one_rank(
-            replica_context(tmp_path, CONFIG), engine, background=background
-        )
-        first = builder.finish(builder.begin(planned_trial(CONFIG, RUNNING, "r0-t1")))
-        trainer.run(first, meanwhile)
-        assert len(taken) == 1
+        ahead = Ahead(*one_rank(context, engine, background=background))
+        ahead.train()
+        assert len(ahead.begun) == 1
         assert not engine.compiled_ahead
         trained.set()
-        second = builder.finish(taken[0])
+        assert ahead.finish().failure is None
     assert engine.compiled_ahead == [(GRAPH, "fp32", NEXT)]
-    assert second.failure is None
 
 
-def test_where_steps_time_kernels_the_thread_that_trains_warms_with_nothing_beside_it(
+def test_an_engine_that_tunes_kernels_is_warmed_alone_by_the_training_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is timed is known to the thread that timed it, and wrong if another network trained."""
+    """The tuning applies to its thread, and another network would distort its timings."""
     warming: list[tuple[threading.Thread, bool]] = []
     first: BuiltTrial | None = None
 
@@ -252,13 +245,12 @@ def test_where_steps_time_kernels_the_thread_that_trains_warms_with_nothing_besi
     monkeypatch.setattr(FakeNetwork, "warm", warm)
     engine = FakeEngine(Script())
     engine.warms_alone = True
+    context = replica_context(tmp_path, CONFIG)
     with background_thread() as background:
-        trainer, builder = one_rank(
-            replica_context(tmp_path, CONFIG), engine, background=background
-        )
-        first = builder.finish(builder.begin(planned_trial(CONFIG, RUNNING, "r0-t1")))
-        following = builder.begin(planned_trial(CONFIG, NEXT, "r0-t2"))
-        trainer.run(first)
+        trainer, builder = one_rank(context, engine, background=background)
+        ahead = Ahead(trainer, builder)
+        first = ahead.first
+        ahead.train()
         builder.close(first)
-        assert builder.finish(following).failure is None
+        assert ahead.finish().failure is None
     assert warming == [(threading.main_thread(), True)] * 2

@@ -1,24 +1,27 @@
-"""Tests of training the initial network as it is: no search, no choice of hyperparameters."""
+"""Training of a fixed network: no search, no hyperparameter optimization."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from tests.support.run_writer import RunWriter, trial_started
-from tests.support.trial_loop import Bench
+from tests.support.trial_loop import LATER, Bench
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.run import records
-from aiperf_hpc.run.paths import FIRST, Incarnation
+from aiperf_hpc.run.paths import FIRST
 from aiperf_hpc.trial import RoundPhase, TrialState
 
-LATER = Incarnation(0, 1)
+
+def fixed(folder: Path, trials: int | None = None, **settings: Any) -> Bench:  # noqa: ANN401
+    return Bench(folder, search={"method": "fixed", "max_trainings": trials}, **settings)
 
 
-def test_the_initial_network_is_trained_again_and_again_from_other_weights(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, search={"method": "fixed"})
+def test_the_initial_network_is_trained_repeatedly_from_different_weights(tmp_path: Path) -> None:
+    bench = fixed(tmp_path)
     bench.run(3)
     started = bench.events(records.TrialStarted)[:3]
     assert [s.phase for s in started] == [RoundPhase.FIXED] * 3
@@ -35,30 +38,24 @@ def test_the_initial_network_is_trained_again_and_again_from_other_weights(tmp_p
     assert all(e.predicted_accuracy is None for e in ended)
 
 
-def test_a_replica_ends_when_it_has_trained_as_often_as_was_asked_for(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, search={"method": "fixed", "max_trainings": 2})
+def test_a_replica_ends_after_the_requested_number_of_trials(tmp_path: Path) -> None:
+    """A later attempt trains only those that are left."""
+    bench = fixed(tmp_path, 2)
     assert bench.run(5) == records.TRAININGS_DONE
     ended = bench.events(records.TrialEnded)
     assert [e.state for e in ended] == [TrialState.COMPLETED] * 2
-    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "max_trainings": 2})
+    again = fixed(tmp_path, 3, attempt=LATER)
     assert again.run(5) == records.TRAININGS_DONE
-    assert again.events(records.TrialStarted) == bench.events(records.TrialStarted)
+    assert [started.round for started in again.events(records.TrialStarted)] == [1, 2, 3]
 
 
-def test_a_later_life_trains_what_is_left(tmp_path: Path) -> None:
-    Bench(tmp_path, search={"method": "fixed", "max_trainings": 3}).run(2)
-    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "max_trainings": 3})
-    assert again.run(5) == records.TRAININGS_DONE
-    assert [s.round for s in again.events(records.TrialStarted)][-1] == 3
-
-
-def test_a_training_whose_end_was_lost_is_done_again(tmp_path: Path) -> None:
-    """The first life trained the second network while the first one's weights were stored."""
+def test_a_trial_without_a_recorded_end_is_repeated(tmp_path: Path) -> None:
+    """The first attempt trained the second trial while the first one's weights were stored."""
     lost = RunWriter(tmp_path)
     for number in (1, 2):
         started = trial_started(f"r0-t{number}", phase=RoundPhase.FIXED)
         lost.life(FIRST, 10.0 * number, started.model_copy(update={"round": number}))
-    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "max_trainings": 3})
+    again = fixed(tmp_path, 3, attempt=LATER)
     assert again.run(5) == records.TRAININGS_DONE
     rounds = {s.trial: s.round for s in again.events(records.TrialStarted)}
     ended = [rounds[e.trial] for e in again.events(records.TrialEnded)]
@@ -66,13 +63,12 @@ def test_a_training_whose_end_was_lost_is_done_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["guided", "greedy"])
-def test_a_search_has_no_number_of_trainings(method: str) -> None:
-    with pytest.raises(
-        ValidationError, match="max_trainings 2 requires method fixed; .* searches for"
-    ):
+def test_the_number_of_trials_is_limited_for_fixed_networks_only(method: str) -> None:
+    why = "max_trainings 2 requires method fixed; .* searches for"
+    with pytest.raises(ValidationError, match=why):
         SearchConfig.model_validate({"method": method, "max_trainings": 2})
 
 
-def test_a_replica_that_trains_a_fixed_network_has_no_search_processes() -> None:
+def test_a_replica_with_a_fixed_network_has_no_search_workers() -> None:
     assert SearchConfig(workers=4).processes == 4
     assert SearchConfig(workers=4, method="fixed").processes == 0

@@ -1,4 +1,4 @@
-"""Rounds, hyperparameter optimization and what is kept of trials, on a scripted engine."""
+"""Rounds, hyperparameter optimization and stored results, on a scripted engine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from tests.support.waiting import until
 from aiperf_hpc.errors import DeviceLostError, EngineError, JournalError, OutOfMemoryError
 from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.morphism.operators.morphisms import inserted_spatial_convs
-from aiperf_hpc.morphism.weights.weight_file import (
-    file_digest,
-    load_checkpoint,
-    load_predictions,
-)
+from aiperf_hpc.morphism.weights.weight_file import file_digest, load_checkpoint, load_predictions
 from aiperf_hpc.replica.runtime.background import Immediate, background_thread
 from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError
@@ -30,8 +26,11 @@ from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.trial import RoundPhase, TrialState
 
+FULL = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
+
 
 def test_warm_up_trains_each_candidate_once_and_hpo_several_times(tmp_path: Path) -> None:
+    """The first trial trains the initial graph, the others candidates."""
     bench = Bench(tmp_path)
     assert bench.run(8) == "enough trials"
     started = bench.events(records.TrialStarted)
@@ -39,23 +38,17 @@ def test_warm_up_trains_each_candidate_once_and_hpo_several_times(tmp_path: Path
     assert [t.epoch_limit for t in started] == [1, 5, 2, 2, 2, 2, 2, 2]
     assert [t.phase is RoundPhase.HPO for t in started] == [False] * 3 + [True] * 5
     assert len({t.trial for t in started}) == 8
-
-
-def test_the_first_trial_trains_the_initial_graph_and_the_others_grown_ones(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.run(8)
-    first, *others = bench.events(records.TrialStarted)
+    first, *others = started
     assert (first.graph, first.parent, first.morphisms) == (bench.initial.hash, None, ())
     bench.history.refresh()
     lineage = Lineage(bench.history.descent, bench.initial)
     for trial in others:
         assert trial.parent is not None
         assert trial.proposal is not None
-        # Growing it again gives the graph that was trained, and that graph is stored.
+        # The recorded morphisms give the graph that was trained, which is stored.
         assert lineage.graph(trial.trial).hash == trial.graph
         assert GraphStore(bench.paths).load(trial.graph).hash == trial.graph
-    trained = {graph.hash for graph, _ in bench.engine.built}
-    assert trained == {t.graph for t in bench.events(records.TrialStarted)}
+    assert {graph.hash for graph, _ in bench.engine.built} == {t.graph for t in started}
 
 
 def test_children_start_from_their_parents_trained_weights(tmp_path: Path) -> None:
@@ -71,23 +64,19 @@ def test_children_start_from_their_parents_trained_weights(tmp_path: Path) -> No
     assert graph.hash != parent_graph.hash
 
 
-def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(tmp_path: Path) -> None:
+def test_a_trained_graph_has_the_kernel_size_chosen_by_hpo(tmp_path: Path) -> None:
     search = {"method": "greedy", "random_parent_probability": 1.0}
     hpo = {"trials_per_round": 2, "startup_trials": 2}
     bench = Bench(tmp_path, search=search, hpo=hpo)
     bench.run(30)
-    chosen = [
-        (graph, used.kernel_size)
-        for graph, used in bench.engine.built
-        if used.kernel_size is not None
-    ]
+    chosen = [(graph, used.kernel_size) for graph, used in bench.engine.built if used.kernel_size]
     assert len(chosen) >= 3
     assert len({size for _, size in chosen}) >= 2
     for graph, size in chosen:
         assert set(inserted_spatial_convs(graph).values()) == {size}
 
 
-def test_the_study_maximises_accuracy_and_knows_every_trial(tmp_path: Path) -> None:
+def test_the_study_maximizes_accuracy_and_has_every_trial(tmp_path: Path) -> None:
     scripts = [Script(accuracies=(a,)) for a in (0.1, 0.1, 0.1, 0.25, 0.75, 0.5)]
     scripts.insert(5, Script(build_error=EngineError("cannot be built")))
     bench = Bench(tmp_path, *scripts)
@@ -96,7 +85,7 @@ def test_the_study_maximises_accuracy_and_knows_every_trial(tmp_path: Path) -> N
     assert study.direction is optuna.study.StudyDirection.MAXIMIZE
     assert study.best_value == 0.75
     *trials, unused = study.trials
-    assert unused.state.name == "PRUNED"  # Planned while the last one was trained.
+    assert unused.state.name == "PRUNED"  # It was planned while the last one trained.
     assert unused.user_attrs["reason"] == "the run ended before its turn"
     states = [trial.state.name for trial in trials]
     assert states == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE"]
@@ -105,7 +94,7 @@ def test_the_study_maximises_accuracy_and_knows_every_trial(tmp_path: Path) -> N
     assert [trial.params["batch_size"] for trial in trials] == used
 
 
-def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(tmp_path: Path) -> None:
+def test_only_the_best_checkpoints_are_kept_as_parents(tmp_path: Path) -> None:
     scripts = [Script(accuracies=(a,)) for a in (0.9, 0.2, 0.8, 0.1, 0.7, 0.3, 0.3)]
     bench = Bench(tmp_path, *scripts)
     bench.run(7)
@@ -113,8 +102,7 @@ def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(tmp_p
     assert kept == {"r0-t1", "r0-t3", "r0-t5"}
     dropped = [event.trial for event in bench.events(records.CheckpointDeleted)]
     assert dropped == ["r0-t4", "r0-t2", "r0-t6", "r0-t7"]
-    bench.history.refresh()
-    assert {t.id for t in bench.history.trials.values() if t.has_checkpoint} == kept
+    assert bench.kept_checkpoints() == kept
 
 
 @pytest.mark.parametrize(
@@ -125,7 +113,7 @@ def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(tmp_p
         ("kept", "best epoch is", records.BestEpochSaved),
     ],
 )
-def test_the_record_names_what_could_not_be_stored_of_a_trial(
+def test_the_end_of_a_trial_names_results_that_could_not_be_stored(
     tmp_path: Path, folder: str, missing: str, record: type[records.AnyEvent] | None
 ) -> None:
     bench = Bench(tmp_path, Script(predicts=True))
@@ -134,11 +122,11 @@ def test_the_record_names_what_could_not_be_stored_of_a_trial(
     (ended,) = bench.events(records.TrialEnded)
     assert ended.state is TrialState.COMPLETED
     assert f"its {missing} not stored: cannot write" in ended.reason
-    assert ended.checkpoint is (folder != "trained")  # Without weights it is no parent.
+    assert ended.checkpoint is (folder != "trained")  # Only with weights it is a parent.
     assert record is None or not bench.events(record)
 
 
-def test_predictions_of_each_trial_are_kept_and_recorded(tmp_path: Path) -> None:
+def test_predictions_of_each_trial_are_stored_and_recorded(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(predicts=True))
     bench.run(2)
     kept = bench.events(records.PredictionsSaved)
@@ -152,7 +140,7 @@ def test_predictions_of_each_trial_are_kept_and_recorded(tmp_path: Path) -> None
     assert bench.trial("r0-t2").predictions == kept[1]
 
 
-def test_the_best_epoch_of_each_trial_is_kept_and_recorded(tmp_path: Path) -> None:
+def test_the_best_epoch_of_each_trial_is_stored_and_recorded(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(accuracies=(0.2, 0.6, 0.4, 0.6, 0.5)))
     bench.run(2)
     first, second = bench.events(records.BestEpochSaved)
@@ -169,12 +157,11 @@ def test_the_best_epoch_of_each_trial_is_kept_and_recorded(tmp_path: Path) -> No
     assert (began.progress.epochs, evaluated.progress.epochs) == (1, 2)
     assert began.optimizer_state
     assert not evaluated.optimizer_state
-    # The first epoch of a trial begins with what its network was built with.
+    # The first epoch starts from the weights that the network was built with.
     beginning = load_training(paths.epoch_began("r0", "r0-t1"))
     assert (beginning.progress.epochs, beginning.optimizer_state) == (0, {})
     assert bench.trial("r0-t2").best_epoch == second
-    ended = [record for record in bench.events(records.TrialEnded) if record.reason]
-    assert not ended
+    assert not any(ended.reason for ended in bench.events(records.TrialEnded))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +173,7 @@ def test_the_best_epoch_of_each_trial_is_kept_and_recorded(tmp_path: Path) -> No
         ({}, {"r0-t1", "r0-t2", "r0-t3", "r0-t4"}, []),
     ],
 )
-def test_whose_best_epochs_are_kept_is_a_setting(
+def test_the_configuration_selects_the_best_epochs_to_keep(
     tmp_path: Path, settings: dict[str, object], kept: set[str], dropped: list[str]
 ) -> None:
     scripts = [Script(accuracies=(a,)) for a in (0.5, 0.4, 0.6, 0.6)]
@@ -209,32 +196,29 @@ def test_warm_up_records_the_predicted_accuracy(tmp_path: Path) -> None:
     assert hpo.predicted_accuracy is None
 
 
-def test_while_nothing_can_be_grown_the_initial_graph_is_tried_again(tmp_path: Path) -> None:
+def test_the_initial_graph_is_trained_again_while_there_are_no_parents(tmp_path: Path) -> None:
     broken = Script(build_error=EngineError("out of luck"))
     bench = Bench(tmp_path, broken, broken, Script())
     bench.run(4)
     started = bench.events(records.TrialStarted)
     assert [t.graph == bench.initial.hash for t in started] == [True, True, True, False]
     ended = bench.events(records.TrialEnded)
-    assert [t.state for t in ended[:3]] == [
-        TrialState.FAILED,
-        TrialState.FAILED,
-        TrialState.COMPLETED,
-    ]
-    assert ended[0].reason == "out of luck"
+    assert [t.reason for t in ended[:3]] == ["out of luck", "out of luck", ""]
+    failed, completed = TrialState.FAILED, TrialState.COMPLETED
+    assert [t.state for t in ended[:3]] == [failed, failed, completed]
 
 
-def test_a_replica_whose_trials_all_fail_gives_up_and_says_why(tmp_path: Path) -> None:
+def test_a_replica_gives_up_after_five_failed_trials_in_a_row(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(build_error=EngineError("no such device")))
     with pytest.raises(ReplicaFailedError, match="5 trials in a row failed.*no such device"):
         bench.run(99)
 
 
 @pytest.mark.parametrize("damaged", [True, False])
-def test_a_candidate_that_is_damaged_or_not_visible_yet_is_passed_over(
+def test_a_candidate_that_is_damaged_or_not_visible_yet_is_skipped(
     tmp_path: Path, *, damaged: bool
 ) -> None:
-    """The damaged one is rejected; the other one is taken once it is there."""
+    """A damaged one is rejected; another one is used once it is visible."""
     bench = Bench(tmp_path)
     bench.run(1)
     bench.search(2)
@@ -257,7 +241,7 @@ def test_a_candidate_that_is_damaged_or_not_visible_yet_is_passed_over(
         assert candidate.proposal == first.id
 
 
-def test_no_batch_size_is_offered_that_does_not_fit(tmp_path: Path) -> None:
+def test_only_batch_sizes_that_fit_are_suggested(tmp_path: Path) -> None:
     bench = Bench(tmp_path, search=GREEDY)
     bench.leave_memory_for(8)
     bench.run(9)
@@ -267,8 +251,9 @@ def test_no_batch_size_is_offered_that_does_not_fit(tmp_path: Path) -> None:
     assert {t.notes for t in tuned} == {()}
 
 
-def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(tmp_path: Path) -> None:
-    """What was suggested and not tried is no observation of the study."""
+def test_the_study_learns_a_halved_batch_size_and_the_failure_of_the_suggested_one(
+    tmp_path: Path,
+) -> None:
     bench = Bench(tmp_path, search=GREEDY)
     bench.leave_memory_for(8, optimiser_knows=False)
     bench.run(6)
@@ -282,7 +267,7 @@ def test_a_batch_size_that_was_halved_all_the_same_is_what_the_study_learns(tmp_
     assert set(done) == {8}
 
 
-def test_a_round_begins_with_the_hyperparameters_of_the_graph_it_grew_from(tmp_path: Path) -> None:
+def test_a_round_starts_with_the_hyperparameters_of_the_parent_graph(tmp_path: Path) -> None:
     space = {
         "batch_size": {"choices": [8, 16, 32]},
         "learning_rate": {"low": 0.01, "high": 0.2},
@@ -295,7 +280,7 @@ def test_a_round_begins_with_the_hyperparameters_of_the_graph_it_grew_from(tmp_p
         assert first.round == second.round
         assert first.parent is not None
         parent = trials[first.parent]
-        # Accuracies are all the same, so the first training of the parent's graph is its best.
+        # All accuracies are equal, so the first trial of the parent's graph is its best.
         begun = next(t for t in trials.values() if t.graph == parent.graph).hyperparameters
         assert first.hyperparameters.batch_size == begun.batch_size
         assert first.hyperparameters.learning_rate == begun.learning_rate
@@ -306,17 +291,17 @@ def test_a_round_begins_with_the_hyperparameters_of_the_graph_it_grew_from(tmp_p
     assert {t.hyperparameters.momentum for t in tuned} == {0.9}
 
 
-def test_the_next_trial_is_built_while_one_is_trained(tmp_path: Path) -> None:
-    """The fourth and fifth are of one round: their last steps wait until the next one is built."""
+def test_the_next_trial_is_built_during_training(tmp_path: Path) -> None:
+    """The last steps of the fourth and fifth trial, of one round, wait for the next one's build."""
 
     def until_built(networks: int) -> Callable[[int], None]:
         def built() -> bool:
-            bench.rounds._prefetch.look()  # As after each of many steps.
+            bench.rounds._prefetch.look()  # As after each step.
             return len(bench.engine.networks) >= networks
 
         def wait(step: int) -> None:
             if step == 7:
-                until(built, lambda: f"network {networks} was not built meanwhile")
+                until(built, lambda: f"network {networks} was not built")
 
         return wait
 
@@ -328,7 +313,7 @@ def test_the_next_trial_is_built_while_one_is_trained(tmp_path: Path) -> None:
     assert all(network.closed for network in bench.engine.networks)
 
 
-def test_a_trial_begins_where_the_one_before_it_trained_last(tmp_path: Path) -> None:
+def test_trials_do_not_overlap_in_the_journal(tmp_path: Path) -> None:
     bench = Bench(tmp_path, background=Immediate())
     bench.run(8)
     started = bench.events(records.TrialStarted)
@@ -341,20 +326,15 @@ def test_a_trial_begins_where_the_one_before_it_trained_last(tmp_path: Path) -> 
     assert [trial for trial, _ in groupby(trial for trial, _ in order)] == [
         t.trial for t in started
     ]
-    # The ninth was made ready, and left no trace but the graph that it would have trained.
+    # The ninth was built and not trained.
     assert len(bench.engine.built) == 9
     assert bench.engine.networks[-1].steps == 0
     assert bench.engine.networks[-1].closed
 
 
 def test_a_next_trial_that_cannot_be_built_fails_at_its_turn(tmp_path: Path) -> None:
-    bench = Bench(
-        tmp_path,
-        Script(),
-        Script(build_error=EngineError("node x")),
-        Script(),
-        background=Immediate(),
-    )
+    broken = Script(build_error=EngineError("node x"))
+    bench = Bench(tmp_path, Script(), broken, Script(), background=Immediate())
     bench.run(3)
     ended = bench.events(records.TrialEnded)
     assert [(t.trial, t.state, t.reason) for t in ended] == [
@@ -365,12 +345,11 @@ def test_a_next_trial_that_cannot_be_built_fails_at_its_turn(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("background", [None, Immediate()])
-def test_a_trial_that_does_not_fit_after_all_is_repeated_once_in_halved_batches(
+def test_a_trial_that_runs_out_of_memory_is_repeated_once_with_half_the_batch_size(
     tmp_path: Path, background: Executor | None
 ) -> None:
-    """The accelerator's word, after the estimate: recorded, with the learning rate as it was."""
-    full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
-    bench = Bench(tmp_path, full, full, Script(), background=background)
+    """With the same learning rate."""
+    bench = Bench(tmp_path, FULL, FULL, Script(), background=background)
     bench.run(3)
     first, again, *_ = bench.events(records.TrialStarted)
     assert (first.trial, again.trial) == ("r0-t1", again.trial)
@@ -388,11 +367,8 @@ def test_a_trial_that_does_not_fit_after_all_is_repeated_once_in_halved_batches(
     assert ended[third.trial].state is TrialState.COMPLETED
 
 
-def test_a_batch_that_the_estimate_halved_is_halved_again_when_it_does_not_fit(
-    tmp_path: Path,
-) -> None:
-    full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
-    bench = Bench(tmp_path, full, Script())
+def test_a_batch_halved_by_the_estimate_is_halved_again_if_it_does_not_fit(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, FULL, Script())
     bench.leave_memory_for(8)
     bench.run(2)
     first, again = bench.events(records.TrialStarted)
@@ -412,10 +388,10 @@ LOST = DeviceLostError("an illegal memory access")
         (Script(build_error=LOST), Immediate(), []),
     ],
 )
-def test_without_its_device_a_replica_trains_nothing_more(
+def test_a_replica_that_lost_its_device_stops(
     tmp_path: Path, script: Script, background: Executor | None, started: list[str]
 ) -> None:
-    """Every trial would fail; the one under way has not ended, and another life resumes it."""
+    """The running trial has no end, so the next attempt resumes it."""
     bench = Bench(tmp_path, script, Script(), background=background)
     with pytest.raises(DeviceLostError):
         bench.run(3)
@@ -423,17 +399,15 @@ def test_without_its_device_a_replica_trains_nothing_more(
     assert bench.events(records.TrialEnded) == []
 
 
-def test_where_no_batch_may_shrink_a_trial_that_does_not_fit_has_failed(tmp_path: Path) -> None:
-    full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
-    bench = Bench(tmp_path, full, Script(), engine={"on_out_of_memory": "fail"})
+def test_a_trial_that_may_not_be_halved_is_not_repeated(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, FULL, Script(), engine={"on_out_of_memory": "fail"})
     bench.run(2)
     assert [t.notes for t in bench.events(records.TrialStarted)] == [(), ()]
 
 
-def test_what_could_not_be_recorded_ends_the_replica(
+def test_a_record_that_cannot_be_written_by_the_background_thread_ends_the_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it was the background thread who could not."""
     bench = Bench(tmp_path, background=Immediate())
     append = bench.journal.append
 
