@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -114,12 +114,14 @@ def test_the_default_schedule_is_exact_to_the_last_bit() -> None:
 @pytest.mark.parametrize("mode", ["relative", "absolute"])
 @pytest.mark.parametrize("patience", [0, 1, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_plateaus_match_pytorch(mode: str, patience: int, seed: int) -> None:
+def test_plateaus_match_pytorch(
+    mode: Literal["relative", "absolute"], patience: int, seed: int
+) -> None:
     """With random losses that decrease over 60 epochs, and a lowest rate."""
     losses = np.random.default_rng(seed).normal(1.0, 0.1, 60) * np.linspace(1.0, 0.7, 60)
     shared: dict[str, Any] = {"patience": patience, "factor": 0.5, "threshold": 0.05}
     used = schedule(name="plateau", threshold_mode=mode, end_factor=0.1, **shared)
-    theirs = "rel" if mode == "relative" else "abs"
+    theirs: Literal["rel", "abs"] = "rel" if mode == "relative" else "abs"
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
     scheduler = lr_scheduler.ReduceLROnPlateau(
         optimizer, threshold_mode=theirs, min_lr=0.03, **shared

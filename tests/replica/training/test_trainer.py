@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from tests.support.clock import Clock
@@ -153,7 +153,7 @@ PATIENCE = "no lower validation loss in 2 epochs"
     ],
 )
 def test_a_trial_ends_by_patience_or_target_and_keeps_its_weights(
-    tmp_path: Path, settings: dict[str, object], epochs: int, state: TrialState, reason: str
+    tmp_path: Path, settings: dict[str, Any], epochs: int, state: TrialState, reason: str
 ) -> None:
     losses, accuracies = (0.5, 0.4, 0.4, 0.6, 0.1), (0.4, 0.6, 0.8, 0.7)
     bench = Bench(tmp_path, Script(losses, accuracies), **settings)
@@ -184,9 +184,10 @@ def test_a_stop_ends_the_trial_after_the_current_step(
     epochs = len(bench.recorded(records.Evaluated))
     assert epochs == credited[1] // 20
     found = result.predictions
-    if predictions is None or found is None:
-        assert found is predictions
+    if predictions is None:
+        assert found is None
     else:  # The fake's class is the number of the epoch, from 0.
+        assert found is not None
         assert (found.trial, found.epoch, found.classes.tolist()) == ("r0-t1", epochs, predictions)
 
 

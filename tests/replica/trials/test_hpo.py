@@ -1,4 +1,4 @@
-"""The study, as Optuna itself reads it, and what is suggested from it."""
+"""The study, as read by Optuna, and its suggestions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from aiperf_hpc.trial import Hyperparameters
 
 SMALL = {"batch_size": {"choices": [8, 16]}}
 BASE = Hyperparameters(batch_size=1, learning_rate=0.1, weight_decay=0.01)
-"""The hyperparameters that are used where nothing is searched."""
+"""Hyperparameters that are not searched."""
 
 
 def hpo_in(
@@ -41,14 +41,14 @@ def hpo_in(
     retry: Retry = no_retry,
     warn: Warn = ignore,
 ) -> Hpo:
-    """A study in ``folder`` for a machine on which batches up to ``largest`` fit."""
+    """Return a study in ``folder`` for a machine with memory for batches up to ``largest``."""
     config = HpoConfig.model_validate({"startup_trials": startup, "space": space or {}})
     storage = journal_storage(folder / "study.log", retry, warn)
     return Hpo(config, BASE, storage, "r0", seed, lambda graph, batch_size: batch_size <= largest)
 
 
 def opened(folder: Path) -> optuna.Study:
-    """Open the study with nothing but Optuna, as optuna-dashboard does."""
+    """Open the study with Optuna only, like optuna-dashboard."""
     backend = optuna.storages.journal.JournalFileBackend(str(folder / "study.log"))
     return optuna.load_study(study_name="r0", storage=optuna.storages.JournalStorage(backend))
 
@@ -68,14 +68,14 @@ def with_kernel(kernel: int) -> Graph:
     return grow(graph, [KernelSize(conv, kernel)])
 
 
-def test_optuna_itself_reads_what_was_tried_and_what_came_of_it(tmp_path: Path) -> None:
+def test_optuna_reads_the_trials_and_their_results(tmp_path: Path) -> None:
     hpo = hpo_in(tmp_path)
     graph = deeper(3)
     hpo.completed(hpo.suggest(graph, 4, used(448, 5)), 0.75)
     hpo.completed(hpo.suggest(graph, 4), 0.5, "no lower validation loss in 10 epochs")
     hpo.failed(hpo.suggest(graph, 4), "the loss is NaN")
     hpo.cut(hpo.suggest(graph, 5), "the run's time is over")
-    under_way = hpo.suggest(graph, 5)
+    running = hpo.suggest(graph, 5)
     study = opened(tmp_path)
     assert study.direction is optuna.study.StudyDirection.MAXIMIZE
     assert study.best_params == {"batch_size": 448, "kernel_size": 5}
@@ -85,32 +85,29 @@ def test_optuna_itself_reads_what_was_tried_and_what_came_of_it(tmp_path: Path) 
     assert [trial.user_attrs["round"] for trial in study.trials] == [4, 4, 4, 5, 5]
     assert [trial.user_attrs["chosen_by"] for trial in study.trials] == ["parent", *["tpe"] * 4]
     assert [trial.user_attrs.get("reason") for trial in study.trials] == [
+        None, "no lower validation loss in 10 epochs", "the loss is NaN", "the run's time is over",
         None,
-        "no lower validation loss in 10 epochs",
-        "the loss is NaN",
-        "the run's time is over",
-        None,
-    ]
-    assert (
-        study.trials[under_way.number].params["batch_size"] == under_way.hyperparameters.batch_size
-    )
+    ]  # fmt: skip
+    params = study.trials[running.number].params
+    assert params["batch_size"] == running.hyperparameters.batch_size
     space = study.trials[0].distributions
     assert space["batch_size"] == optuna.distributions.IntDistribution(256, 448, step=64)
     assert space["kernel_size"] == optuna.distributions.IntDistribution(3, 7, step=2)
 
 
-def test_with_no_inserted_convolution_only_the_batch_size_is_searched(tmp_path: Path) -> None:
+def test_only_the_batch_size_is_searched_without_inserted_convolutions(tmp_path: Path) -> None:
     suggestion = hpo_in(tmp_path, SMALL).suggest(two_stems(), 4)
     assert suggestion.hyperparameters.batch_size in (8, 16)
     assert suggestion.hyperparameters == used(suggestion.hyperparameters.batch_size)
 
 
-def test_kernel_sizes_start_at_the_largest_that_is_there() -> None:
-    assert kernel_choices(two_stems(), (3, 5, 7)) == []
-    assert kernel_choices(deeper(1), (3, 5, 7)) == []
-    assert kernel_choices(deeper(3), (3, 5, 7)) == [3, 5, 7]
-    assert kernel_choices(with_kernel(5), (3, 5, 7)) == [5, 7]
-    assert kernel_choices(with_kernel(5), (3,)) == []
+@pytest.mark.parametrize(
+    ("graph", "choices"),
+    [(two_stems(), []), (deeper(1), []), (deeper(3), [3, 5, 7]), (with_kernel(5), [5, 7])],
+)
+def test_kernel_sizes_start_at_the_largest_of_the_graph(graph: Graph, choices: list[int]) -> None:
+    assert kernel_choices(graph, (3, 5, 7)) == choices
+    assert kernel_choices(graph, (1,)) == []
 
 
 @pytest.mark.parametrize(
@@ -125,7 +122,7 @@ def test_kernel_sizes_start_at_the_largest_that_is_there() -> None:
         (two_stems(), used(300, rate=1e-4), 10**9, used(320, None, 0.01)),
     ],
 )
-def test_a_round_begins_near_given_hyperparameters_within_the_graphs_space(
+def test_a_round_starts_with_the_nearest_point_of_the_graphs_space(
     tmp_path: Path, graph: Graph, like: Hyperparameters, largest: int, expected: Hyperparameters
 ) -> None:
     hpo = hpo_in(tmp_path, {"learning_rate": {"low": 0.01, "high": 0.5}}, largest=largest)
@@ -133,10 +130,8 @@ def test_a_round_begins_near_given_hyperparameters_within_the_graphs_space(
 
 
 @pytest.mark.parametrize("space", [{}, {"batch_size": {"choices": [448, 256, 384, 320]}}])
-def test_no_batch_size_is_suggested_that_does_not_fit(
-    tmp_path: Path, space: dict[str, Any]
-) -> None:
-    """Neither at random nor by TPE, which has seen the largest do best where it fitted."""
+def test_only_batch_sizes_that_fit_are_suggested(tmp_path: Path, space: dict[str, Any]) -> None:
+    """At random, and by TPE, in whose observations the largest is best."""
     hpo = hpo_in(tmp_path, space, largest=400)
     for number, size in enumerate((448, 384, 320, 256, 448, 448)):
         hpo.learn(used(size), number // 3, size / 1000)
@@ -147,13 +142,11 @@ def test_no_batch_size_is_suggested_that_does_not_fit(
         sizes.append(suggestion.hyperparameters.batch_size)
         hpo.completed(suggestion, suggestion.hyperparameters.batch_size / 1000)
     assert set(sizes) == {256, 320, 384}
-    assert (
-        hpo_in(tmp_path, space, largest=100).suggest(two_stems(), 20).hyperparameters.batch_size
-        == 256
-    )
+    smallest = hpo_in(tmp_path, space, largest=100).suggest(two_stems(), 20)
+    assert smallest.hyperparameters.batch_size == 256
 
 
-def test_a_round_tries_a_point_again_only_when_it_has_tried_all(tmp_path: Path) -> None:
+def test_a_round_repeats_a_point_only_after_it_has_tried_all(tmp_path: Path) -> None:
     hpo = hpo_in(tmp_path, SMALL)
     graph = with_kernel(5)
     tried = []
@@ -165,7 +158,7 @@ def test_a_round_tries_a_point_again_only_when_it_has_tried_all(tmp_path: Path) 
     assert hpo.suggest(graph, 4).hyperparameters in tried
 
 
-def test_the_same_study_and_seed_suggest_the_same(tmp_path: Path) -> None:
+def test_suggestions_are_determined_by_study_and_seed(tmp_path: Path) -> None:
     chosen: list[Hyperparameters] = []
     for seed in (1, 1, 2):
         folder = tmp_path / str(len(chosen))
@@ -176,7 +169,7 @@ def test_the_same_study_and_seed_suggest_the_same(tmp_path: Path) -> None:
     assert chosen[0] == chosen[1] != chosen[2]
 
 
-def test_what_was_not_in_the_space_is_not_learned(tmp_path: Path) -> None:
+def test_trials_outside_the_space_are_ignored(tmp_path: Path) -> None:
     hpo = hpo_in(tmp_path, SMALL)
     hpo.learn(used(4), 4, 0.5)
     hpo.learn(used(8, 1), 4, 0.5)
@@ -188,7 +181,7 @@ def test_what_was_not_in_the_space_is_not_learned(tmp_path: Path) -> None:
 
 
 def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> None:
-    """Accuracy is best at batch 8 and kernel 5: most later suggestions are there."""
+    """Accuracy is best with batch size 8 and kernel size 5, so most later suggestions have them."""
     hpo = hpo_in(tmp_path, {"batch_size": {"choices": [8, 16, 32, 64]}}, seed=3, startup=6)
     graphs, late = [deeper(3), with_kernel(5), two_stems()], []
     for turn in range(45):
@@ -202,9 +195,9 @@ def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> No
 
 
 def test_tpe_beats_random_draws_although_the_graphs_of_rounds_differ(tmp_path: Path) -> None:
-    """8 rounds of 3 trials in the paper's space, 15 seeds; docs/decisions/search.md has more.
+    """8 rounds of 3 trials in the paper's space, 15 seeds; see docs/decisions/search.md.
 
-    A round's graph is worth up to 0.05 more or less than the one before, hyperparameters 0.024.
+    Graphs of successive rounds differ by up to 0.05 in accuracy, hyperparameters by 0.024.
     """
     ours, chance = [], []
     for seed in range(15):
@@ -235,7 +228,7 @@ def test_tpe_beats_random_draws_although_the_graphs_of_rounds_differ(tmp_path: P
 
 
 def test_hyperparameters_that_fail_are_avoided(tmp_path: Path) -> None:
-    """Rates above 0.1, two thirds of the dimension, end in failures; below, all are equal."""
+    """Rates above 0.1, two thirds of the dimension, fail; the others are equally good."""
     hpo = hpo_in(tmp_path, {"learning_rate": {"low": 0.03, "high": 1.0}}, seed=5)
     failed = []
     for turn in range(36):
@@ -250,7 +243,7 @@ def test_hyperparameters_that_fail_are_avoided(tmp_path: Path) -> None:
     assert sum(failed[12:]) < 8  # Two thirds, 16, would be chance.
 
 
-def test_a_study_in_which_all_has_failed_goes_on_at_random(tmp_path: Path) -> None:
+def test_a_study_of_failures_samples_at_random(tmp_path: Path) -> None:
     hpo = hpo_in(tmp_path, SMALL)
     for _ in range(8):
         hpo.failed(hpo.suggest(two_stems(), 4), "the device is gone")
@@ -267,9 +260,7 @@ def test_rounds_of_one_trial_are_compared_with_each_other(tmp_path: Path) -> Non
     assert sizes[10:].count(8) > 10  # A quarter, 5, would be chance.
 
 
-def test_a_study_outlives_a_disk_that_fills_and_can_be_opened_by_optuna(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partial_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     really, calls = os.pwrite, itertools.count()
 
     def sometimes(file: int, data: bytes, offset: int) -> int:
@@ -285,7 +276,7 @@ def test_a_study_outlives_a_disk_that_fills_and_can_be_opened_by_optuna(
     assert [trial.value for trial in opened(tmp_path).trials] == [0.1, 0.2, None]
 
 
-def test_a_study_on_a_disk_that_fills_and_empties_again_has_every_line_once(
+def test_lines_are_written_once_although_writes_were_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     time = Clock()
@@ -311,11 +302,11 @@ def test_a_study_on_a_disk_that_fills_and_empties_again_has_every_line_once(
 
 
 @pytest.mark.parametrize("damage", [gone, empty, cut, longer])
-def test_a_study_whose_file_is_lost_is_written_anew_and_that_is_said(
+def test_a_lost_file_of_a_study_is_rewritten_with_a_warning(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    told: list[str] = []
-    hpo = hpo_in(tmp_path, SMALL, warn=told.append)
+    warnings: list[str] = []
+    hpo = hpo_in(tmp_path, SMALL, warn=warnings.append)
     hpo.completed(hpo.suggest(two_stems(), 4), 0.1)
     suggestion = hpo.suggest(two_stems(), 4)
     damage(tmp_path / "study.log")
@@ -323,12 +314,12 @@ def test_a_study_whose_file_is_lost_is_written_anew_and_that_is_said(
     hpo.completed(hpo.suggest(two_stems(), 4), 0.3)
     assert [trial.value for trial in opened(tmp_path).trials] == [0.1, 0.2, 0.3]
     assert opened(tmp_path).trials[1].user_attrs["reason"] == "patience"
-    assert len(told) == 1
-    assert "study.log" in told[0]
+    (warning,) = warnings
+    assert "study.log" in warning
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\n", b'{"op_code": 99}\n'])
-def test_what_is_in_the_place_of_a_new_study_is_not_read(tmp_path: Path, content: bytes) -> None:
+def test_a_file_in_the_place_of_a_new_study_is_replaced(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "study.log").write_bytes(content)
     hpo = hpo_in(tmp_path, SMALL)
     hpo.learn(used(8), 4, 0.5)

@@ -1,4 +1,4 @@
-"""Predicted accuracy: its form, its bounds, and its error on recorded curves of real trainings."""
+"""Predicted accuracy: form, bounds, and error on recorded training curves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf_hpc.replica.trials.prediction import LEAST_POINTS, predicted_value
+from aiperf_hpc.replica.trials.prediction import predicted_value
 
 CURVES = Path(__file__).parents[2] / "data" / "learning_curves.json"
 SEEN = 10
@@ -21,8 +21,8 @@ EPOCHS = np.arange(1, 16)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.1, 3.0])
-def test_a_curve_of_the_fitted_form_goes_on_by_ever_smaller_gains(shift: float) -> None:
-    """Half of a doubling's gain, a quarter of the next one's, ...: 0.08 in all."""
+def test_a_curve_of_the_fitted_form_is_continued_with_decreasing_gains(shift: float) -> None:
+    """Half of the gain of a doubling, a quarter of the next one's, ...: 0.08 in total."""
     curve = 0.08 * np.log2(EPOCHS + shift) + 0.30
 
     def doublings(number: int) -> int:
@@ -35,33 +35,37 @@ def test_a_curve_of_the_fitted_form_goes_on_by_ever_smaller_gains(shift: float) 
     assert at == pytest.approx(curve[-1] + 0.08 * (1 - (15 + shift) / (90 + shift)), abs=1e-9)
 
 
-def test_an_epoch_that_fell_out_moves_a_prediction_by_a_part_of_its_fall() -> None:
+def test_an_outlier_changes_the_prediction_by_a_fraction_of_its_error() -> None:
     curve = 0.08 * np.log2(EPOCHS) + 0.30
     fallen = curve.copy()
     fallen[7] -= 0.15
     assert predicted_value(fallen, 90) == pytest.approx(predicted_value(curve, 90), abs=0.05)
 
 
-def test_few_points_give_the_best_observed() -> None:
-    assert predicted_value([0.1, 0.5, 0.4], 90) == 0.5
-    assert LEAST_POINTS == 4
+@pytest.mark.parametrize(
+    ("curve", "epoch"),
+    [
+        ([0.1, 0.5, 0.4], 90),  # Too few points.
+        ([0.9, 0.8, 0.7, 0.6, 0.5], 90),
+        ([0.7] * 9, 90),
+        ([0.0] * 5, 90),
+        ([1.0] * 5, 90),
+        ([0.1, 0.3, 0.4, 0.5], 4),  # An observed epoch.
+        ([0.1, 0.3, 0.4, 0.5], 2),
+    ],
+)
+def test_the_prediction_is_the_best_observed_value(curve: list[float], epoch: int) -> None:
+    assert predicted_value(curve, epoch) == pytest.approx(max(curve), abs=1e-12)
+
+
+def test_four_rising_points_are_extrapolated() -> None:
     assert predicted_value([0.1, 0.3, 0.4, 0.5], 90) > 0.5
-
-
-@pytest.mark.parametrize("curve", [[0.9, 0.8, 0.7, 0.6, 0.5], [0.7] * 9, [0.0] * 5, [1.0] * 5])
-def test_a_falling_or_flat_curve_gives_the_best_observed(curve: list[float]) -> None:
-    assert predicted_value(curve, 90) == pytest.approx(max(curve), abs=1e-12)
-
-
-def test_an_epoch_that_was_observed_is_predicted_by_the_best() -> None:
-    assert predicted_value([0.1, 0.3, 0.4, 0.5], 4) == 0.5
-    assert predicted_value([0.1, 0.3, 0.4, 0.5], 2) == 0.5
 
 
 @pytest.mark.parametrize(
     "accuracies", [[], [0.5, float("nan"), 0.5, 0.5], [0.1, float("inf")], [float("nan")]]
 )
-def test_a_prediction_from_nothing_or_nan_is_refused(accuracies: list[float]) -> None:
+def test_a_prediction_without_finite_values_is_rejected(accuracies: list[float]) -> None:
     with pytest.raises(ValueError, match="finite"):
         predicted_value(accuracies, 90)
 
@@ -75,7 +79,7 @@ def test_a_prediction_lies_between_the_best_observed_and_one(
 
 
 class Curve(NamedTuple):
-    """A real training: all its epochs, and the same as a warm-up of ten epochs."""
+    """A recorded training curve: all its epochs, and a warm-up of ten epochs."""
 
     accuracies: list[float]
     warmup: list[float]
@@ -98,7 +102,7 @@ def error(
 @pytest.mark.parametrize(
     "seen", [lambda c: c.accuracies[:SEEN], lambda c: c.warmup], ids=["first epochs", "warm-up"]
 )
-def test_real_curves_are_predicted_better_than_by_what_was_observed(
+def test_the_prediction_of_real_curves_is_better_than_the_last_and_best_observed_value(
     seen: Callable[[Curve], Sequence[float]],
 ) -> None:
     predicted = error(predicted_value, seen)

@@ -43,7 +43,7 @@ def training(every: float = 0.0, **settings: object) -> dict[str, object]:
     return settings | {"checkpoint_interval_seconds": every}
 
 
-def cut_off(folder: Path, *scripts: Script, **settings: object) -> Bench:
+def cut_off(folder: Path, *scripts: Script, **settings: Any) -> Bench:  # noqa: ANN401
     """Return a first attempt, which was killed."""
     bench = Bench(folder, *scripts, **settings)
     with pytest.raises(_PowerCutError):
