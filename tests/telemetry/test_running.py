@@ -1,4 +1,4 @@
-"""The thread that samples beside the rest: one on each host, and never a failure of the rest."""
+"""The sampling thread: one on each host, whose failures end nothing else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import pytest
 from tests.support.clock import Clock
 from tests.support.telemetry import sample
+from tests.support.waiting import until
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import JournalError
@@ -26,24 +27,25 @@ class Idle:
         return 0.0, 0
 
 
-class Told:
-    """What was recorded, and an event for its coming."""
+class Recorded:
+    """Recorded values."""
 
     def __init__(self) -> None:
         self.all: list[Equipment | Sample] = []
-        self.any = threading.Event()
 
-    def __call__(self, told: Equipment | Sample) -> None:
-        self.all.append(told)
-        self.any.set()
+    def __call__(self, value: Equipment | Sample) -> None:
+        self.all.append(value)
+
+    def wait(self, number: int = 1) -> None:
+        until(lambda: len(self.all) >= number)
 
 
 @pytest.fixture
 def name(tmp_path: Path) -> Iterator[str]:
-    """A name that no other test has."""
+    """A host name that no other test uses."""
     yield str(tmp_path)[-60:]
     claim = claim_host(str(tmp_path)[-60:])
-    assert claim is not None, "who has ended has left the host to others"
+    assert claim is not None
     claim.close()
 
 
@@ -51,42 +53,30 @@ def sampling(name: str, record: Record, seconds: float = 600.0) -> AbstractConte
     return sampled(name, Idle(), seconds=seconds, clock=SYSTEM, record=record)
 
 
-def test_the_first_of_a_host_samples_it_until_the_end(name: str) -> None:
-    first, second = Told(), Told()
+def test_the_first_process_on_a_host_samples_it(name: str) -> None:
+    first, second = Recorded(), Recorded()
     with sampling(name, first):
-        assert first.any.wait(60.0)
+        first.wait()
         with sampling(name, second):
             pass
-    assert [type(told) for told in first.all] == [Equipment, Sample]
+    assert [type(value) for value in first.all] == [Equipment, Sample]
     assert second.all == []
 
 
-def test_another_goes_on_when_the_first_has_ended(name: str) -> None:
+def test_another_process_samples_once_the_first_has_ended(name: str) -> None:
     claim = claim_host(name)
     assert claim is not None
-    told = Told()
-    with sampling(name, told, seconds=0.01):
-        assert told.all == []
+    recorded = Recorded()
+    with sampling(name, recorded, seconds=0.01):
+        assert recorded.all == []
         claim.close()
-        assert told.any.wait(60.0)
-    assert isinstance(told.all[0], Equipment)
-
-
-def test_samples_come_in_time(name: str) -> None:
-    several, seen = threading.Event(), []
-
-    def record(told: Equipment | Sample) -> None:
-        seen.append(told)
-        if len(seen) > 3:
-            several.set()
-
-    with sampling(name, record, seconds=0.01):
-        assert several.wait(60.0)
-    assert all(isinstance(told, Sample) for told in seen[1:])
+        recorded.wait(4)
+    assert isinstance(recorded.all[0], Equipment)
+    assert all(isinstance(value, Sample) for value in recorded.all[1:])
 
 
 class Scripted:
-    """A sampler and an end that go by a clock, and note when they are asked."""
+    """A sampler and an end on a simulated clock, with the times of their calls."""
 
     def __init__(self, seconds: float, *, quick: bool = True) -> None:
         self.quick = quick
@@ -115,9 +105,9 @@ class Scripted:
     ("quick", "seconds", "slow", "asked"),
     [
         (True, 6.5, 0.0, "read 1, read 2, take 3, read 4, read 5, take 6, take 6.5"),
-        # What was late is not made up for.
+        # Late readings are not repeated.
         (True, 13.0, 7.5, "read 1, read 2, take 3, read 10.5, read 11.5, take 12, take 13"),
-        # What has nothing to read waits for the sample.
+        # Without values to read in between, there are samples only.
         (False, 7.0, 0.0, "take 3, take 6, take 7"),
     ],
 )
@@ -134,7 +124,7 @@ def test_energy_is_read_once_a_second_between_samples(
     assert ", ".join(f"{what} {when:g}" for what, when in own.asked) == asked
 
 
-def test_a_journal_that_refuses_ends_the_telemetry_and_nothing_else(
+def test_a_journal_error_ends_only_the_telemetry(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refused = threading.Event()
@@ -148,17 +138,17 @@ def test_a_journal_that_refuses_ends_the_telemetry_and_nothing_else(
     assert capsys.readouterr().err == "aiperf: no more telemetry: the disk is full\n"
 
 
-def test_what_nobody_thought_of_is_told_and_ends_nothing(
+def test_an_unexpected_error_is_recorded_and_ends_only_the_telemetry(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> NoReturn:
         raise ZeroDivisionError("nobody")
 
     monkeypatch.setattr(sampler_module, "sampler", broken)
-    told = Told()
-    with sampling(name, told):
-        assert told.any.wait(60.0)
-    (last,) = told.all
+    recorded = Recorded()
+    with sampling(name, recorded):
+        recorded.wait()
+    (last,) = recorded.all
     assert isinstance(last, Equipment)
     assert last.absent == {"telemetry": "unexpected ZeroDivisionError: nobody"}
     assert "Traceback" in capsys.readouterr().err

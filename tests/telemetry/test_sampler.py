@@ -1,4 +1,4 @@
-"""Samplers of made-up nodes: tools of vendors, trees of files, and a clock that is told."""
+"""Samplers of simulated nodes: vendor tools, file trees and a clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GPU: dict[str, Any] = H100 | {"nvmlDeviceGetMemoryInfo": SimpleNamespace(total=2
 
 
 class Processes:
-    """Two busy processors' worth of processes."""
+    """Processes that use two cores."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -54,23 +54,19 @@ def own(nvml: NvmlLibrary, clock: Clock, tmp_path: Path) -> Iterator[Sampler]:
         yield each
 
 
-def test_what_there_is_to_tell(own: Sampler) -> None:
-    told = own.equipment
-    assert [str(name) for name in told.accelerators] == ["NVIDIA 0", "NVIDIA 1"]
-    assert told.meters[0] == Meter(
-        part=Part.ACCELERATORS,
-        name="NVIDIA 0",
-        source="NVML: energy counter",
-        label="measured",
+def test_the_equipment_of_a_node(own: Sampler) -> None:
+    found = own.equipment
+    assert [str(name) for name in found.accelerators] == ["NVIDIA 0", "NVIDIA 1"]
+    assert found.meters[0] == Meter(
+        part=Part.ACCELERATORS, name="NVIDIA 0", source="NVML: energy counter", label="measured"
     )
-    assert [meter.name for meter in told.meters[2:]] == [
-        "package-0", "package-0 dram", "package-1", "package-1 dram",
-    ]  # fmt: skip
-    assert told.absent["AMD"] == ("the package amdsmi is not installed; rocm-smi is not installed")
+    zones = ["package-0", "package-0 dram", "package-1", "package-1 dram"]
+    assert [meter.name for meter in found.meters[2:]] == zones
+    assert found.absent["AMD"] == "the package amdsmi is not installed; rocm-smi is not installed"
     assert own.quick
 
 
-def test_energies_of_counters_also_where_one_begins_anew(
+def test_energy_of_counters_including_one_that_wraps_around(
     own: Sampler, nvml: NvmlLibrary, clock: Clock, tmp_path: Path
 ) -> None:
     count(tmp_path, "intel-rapl:0", GREATEST)
@@ -81,7 +77,7 @@ def test_energies_of_counters_also_where_one_begins_anew(
     count(tmp_path, "intel-rapl:1/intel-rapl:1:1", 21_000_000)
     clock.advance(1.0)
     sample = own.take()
-    first = (GREATEST - 1_000_000) / 1e6  # From where it stood to its greatest value.
+    first = (GREATEST - 1_000_000) / 1e6  # Until it wraps around.
     assert sample.joules == pytest.approx((1400.0, 0.0, first + 50.0, 0.0, 0.0, 20.0))
     assert sample.covered == (2.0,) * 6
     assert sample.seconds == 2.0
@@ -101,7 +97,7 @@ def test_a_sample_has_means_and_the_highest_temperature(
         own.read()
     sample = own.take()
     assert sample.accelerators == AcceleratorUse(
-        utilization=(66.67, 100.0),  # Of 100, 50 and, by the sample itself, 50.
+        utilization=(66.67, 100.0),  # The mean of 100, 50 and the sample's own 50.
         memory=(2.0**33, 2.0**33),
         watts=(500.0, 500.0),
         celsius=(70.0, 61.0),
@@ -112,7 +108,7 @@ def test_a_sample_has_means_and_the_highest_temperature(
     assert sample.node.processes_memory == 2**30
 
 
-def test_without_a_counter_power_is_integrated(nvml: NvmlLibrary, clock: Clock) -> None:
+def test_power_is_integrated_if_there_is_no_counter(nvml: NvmlLibrary, clock: Clock) -> None:
     del nvml.accelerators[1]["nvmlDeviceGetTotalEnergyConsumption"]
     with sampler(Processes(clock), seconds=30.0, clock=clock) as own:
         second = own.equipment.meters[1]
@@ -125,7 +121,7 @@ def test_without_a_counter_power_is_integrated(nvml: NvmlLibrary, clock: Clock) 
         assert own.take().joules[1] == 700.0
 
 
-def test_what_is_refused_on_the_way_is_told_once_and_so_is_its_return(
+def test_a_value_that_becomes_unavailable_is_recorded_once_and_so_is_its_return(
     own: Sampler, nvml: NvmlLibrary, clock: Clock
 ) -> None:
     counter = nvml.accelerators[0].pop("nvmlDeviceGetTotalEnergyConsumption")
@@ -139,11 +135,11 @@ def test_what_is_refused_on_the_way_is_told_once_and_so_is_its_return(
     clock.advance(10.0)
     back = own.take()
     assert back.absent == {"NVIDIA 0: energy counter": ""}
-    # It counted on while it could not be read: nothing is lost.
+    # The counter ran on meanwhile, so no energy is lost.
     assert (back.joules[0], back.covered[0]) == (15_000.0, 30.0)
 
 
-def test_a_tool_that_breaks_is_a_label(
+def test_an_unexpected_error_of_a_tool_is_recorded_as_an_absence(
     own: Sampler, nvml: NvmlLibrary, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: object) -> int:
@@ -157,24 +153,24 @@ def test_a_tool_that_breaks_is_a_label(
     assert sample.accelerators.watts == (500.0, 500.0), "the reading at the start"
 
 
-def test_without_any_tool_there_is_the_node(
+def test_without_any_tool_the_node_is_sampled(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with sampler(Processes(clock), seconds=30.0, clock=clock, root=tmp_path) as own:
         assert not own.quick
-        told = own.equipment
+        found = own.equipment
         clock.advance(30.0)
         sample = own.take()
-    assert told.meters == ()
-    assert told.absent["NVIDIA"] == "the package nvidia-ml-py is not installed"
-    assert told.absent["RAPL"] == "the kernel shows no counters of RAPL"
-    assert told.absent["fabric"].startswith("the node has no port of InfiniBand")
+    assert found.meters == ()
+    assert found.absent["NVIDIA"] == "the package nvidia-ml-py is not installed"
+    assert found.absent["RAPL"] == "the kernel shows no counters of RAPL"
+    assert found.absent["fabric"].startswith("the node has no port of InfiniBand")
     assert (sample.joules, sample.covered) == ((), ())
     assert sample.node.cpu is None or 0.0 <= sample.node.cpu <= 100.0
 
 
-def test_data_by_verbs_counts_in_words(clock: Clock, tmp_path: Path) -> None:
+def test_infiniband_counters_are_in_words_of_four_bytes(clock: Clock, tmp_path: Path) -> None:
     counters = tmp_path / "sys/class/infiniband/mlx5_0/ports/1/counters"
     counters.mkdir(parents=True)
     (counters / "port_rcv_data").write_text("1000\n")
@@ -189,19 +185,14 @@ def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> No
     monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi("amdsmi"))
     with sampler(Processes(clock), seconds=30.0, clock=clock) as own:
         assert own.quick
-        assert (own.equipment.meters[0].source, own.equipment.meters[0].label) == (
-            "amdsmi: power", "measured",
-        )  # fmt: skip
+        meter = own.equipment.meters[0]
+        assert (meter.source, meter.label) == ("amdsmi: power", "measured")
         clock.advance(2.0)
         sample = own.take()
     assert sample.accelerators == AcceleratorUse(
-        utilization=(97.0,),
-        memory=(3.0 * 2**20,),
-        watts=(600.0,),
-        celsius=(55.0,),
-        mhz=(2100.0,),
-        memory_mhz=(None,),
-    )
+        utilization=(97.0,), memory=(3.0 * 2**20,), watts=(600.0,),
+        celsius=(55.0,), mhz=(2100.0,), memory_mhz=(None,),
+    )  # fmt: skip
     assert sample.joules == (1200.0,)
     assert own.equipment.absent["AMD 0: memory clock"] == "AMD's tools do not report 'clk'"
 
@@ -241,18 +232,10 @@ def test_ascend_by_its_program_is_an_estimate(
     ("gauge", "readings", "taken"),
     [
         # 999 steps, then one to 0 and 499,999 more: 500,999 microjoules in two seconds.
-        (
-            Counter(1e-6, greatest=999_999),
-            [(0, 999_000), (1, 999_999), (2, 499_999)],
-            (0.500999, 2),
-        ),
-        # What it may have begun anew in twice is not covered.
-        (
-            Counter(1.0, greatest=99, longest=10.0),
-            [(0, 0), (10, 50), (20.5, 60), (21.5, 70)],
-            (60, 11),
-        ),
-        # One that was reset covers nothing meanwhile.
+        (Counter(1e-6, 999_999), [(0, 999_000), (1, 999_999), (2, 499_999)], (0.500999, 2)),
+        # An interval in which it may have wrapped around twice is not covered.
+        (Counter(1.0, 99, 10.0), [(0, 0), (10, 50), (20.5, 60), (21.5, 70)], (60, 11)),
+        # The interval of a reset is not covered.
         (Counter(1e-3), [(0, 5_000), (1, 7_000), (2, 100), (3, 600)], (2.5, 2)),
         (Counter(1e-3), [(0, 5_000), (1, None), (2, 7_000)], (2, 2)),
         # (100 + 300) / 2 for a second, then 300 for two.
@@ -270,21 +253,21 @@ def test_energy_by_a_counter_and_by_power(
     assert gauge.take() == (0.0, 0.0)
 
 
-def test_packages_and_memory_add_up_and_nothing_counts_twice(tmp_path: Path) -> None:
+def test_zones_of_packages_and_memory_do_not_overlap(tmp_path: Path) -> None:
     powercap(tmp_path)
     found = energy.rapl_zones(tmp_path)
     assert [(zone.name, zone.part) for zone in found] == [
-        ("package-0", Part.PROCESSORS),
-        ("package-0 dram", Part.MEMORY),
-        ("package-1", Part.PROCESSORS),
-        ("package-1 dram", Part.MEMORY),
-    ]
+        ("package-0", Part.PROCESSORS), ("package-0 dram", Part.MEMORY),
+        ("package-1", Part.PROCESSORS), ("package-1 dram", Part.MEMORY),
+    ]  # fmt: skip
     assert (found[0].greatest, found[0].read()) == (GREATEST, 1_000_000)
     with pytest.raises(AbsentError, match="no counters of RAPL"):
         energy.rapl_zones(tmp_path / "empty")
 
 
-def test_counters_that_only_root_may_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_readable_by_root_only_are_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     powercap(tmp_path)
 
     def refused(zone: energy.Zone) -> int:

@@ -1,4 +1,4 @@
-"""An epoch is executed again from its checkpoints, and what was recorded comes of it."""
+"""Re-execution of an epoch from its checkpoints gives the recorded results."""
 
 from __future__ import annotations
 
@@ -14,17 +14,9 @@ from numpy.typing import NDArray
 from tests.support.engine_steps import ENGINES
 from tests.support.networks import flat_images, sequential
 
-from aiperf_hpc.config import RunConfig, validate
+from aiperf_hpc.config import validate
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.graph import (
-    BatchNorm,
-    Conv2D,
-    Dense,
-    GlobalAveragePool2D,
-    Input,
-    ReLU,
-    Softmax,
-)
+from aiperf_hpc.graph import BatchNorm, Conv2D, Dense, GlobalAveragePool2D, Input, ReLU, Softmax
 from aiperf_hpc.morphism.weights.weight_file import file_digest, initial_weights
 from aiperf_hpc.replica.data import Batch, load_dataset
 from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
@@ -46,7 +38,7 @@ from aiperf_hpc.run.replica_requests import (
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 LIMIT, SEED = 3, 7
-"""The epoch limit, by which the learning rate falls, and the seed of the order of samples."""
+"""Epoch limit, over which the learning rate decreases, and seed of the order of samples."""
 
 GRAPH = sequential(
     image=Input((8, 8, 1)),
@@ -59,22 +51,13 @@ GRAPH = sequential(
 )
 
 
-def config_for(engine: str) -> RunConfig:
-    return validate(
-        {
-            "dataset": {"name": "digits"},
-            "training": {"precision": "fp32", "batch_size": 100, "learning_rate": 0.05},
-            "engine": {"name": engine},
-        },
-        "test",
-    )
-
-
 class Recorded:
-    """Two epochs that were trained, with what was recorded of the second."""
+    """Two trained epochs, with the records of the second."""
 
     def __init__(self, folder: Path, engine: str) -> None:
-        self.config = config_for(engine)
+        training = {"precision": "fp32", "batch_size": 100, "learning_rate": 0.05}
+        values = {"dataset": {"name": "digits"}, "training": training, "engine": {"name": engine}}
+        self.config = validate(values, "test")
         self.dataset = load_dataset(self.config.dataset, 2, engine)
         self.graph = GRAPH
         self.used = configured_hyperparameters(self.config.training)
@@ -92,7 +75,7 @@ class Recorded:
         steps = math.ceil(self.dataset.info.train_samples / self.used.batch_size)
         batches = self.dataset.train(epoch, self.used.batch_size, SEED)
         for step, batch in enumerate(batches, (epoch - 1) * steps):
-            # The linear schedule, by hand.
+            # The linear schedule.
             network.train_step(batch, self.used.learning_rate * (1.0 - step / (LIMIT * steps)))
         loss = network.drain_training()
         for batch in self.dataset.validation(self.used.batch_size):
@@ -119,7 +102,7 @@ class Recorded:
 
 @pytest.fixture(autouse=True)
 def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as all tests have: TensorFlow takes no other number in the same process."""
+    """The same in all tests, because TensorFlow's threads are set once per process."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
 
 
@@ -133,25 +116,23 @@ def torchs(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return Recorded(tmp_path_factory.mktemp("torch"), "torch")
 
 
-def test_what_was_recorded_comes_of_it_again(recorded: Recorded) -> None:
+def test_recorded_results_are_reproduced(recorded: Recorded) -> None:
     result = execute(recorded.request())
     assert result.engine == recorded.config.engine.name
     (again,) = result.epochs
     assert again.failure == ""
     assert again.train_loss == pytest.approx(recorded.losses[1], rel=1e-5)
-    assert (again.before, again.evaluated, again.after) != (None, None, None)
-    for found, (loss, correct) in zip(
-        (again.before, again.evaluated, again.after),
-        (recorded.evaluations[0], recorded.evaluations[1], recorded.evaluations[1]),
-        strict=True,
-    ):
+    first, second = recorded.evaluations
+    for found, (loss, correct) in (
+        (again.before, first), (again.evaluated, second), (again.after, second)
+    ):  # fmt: skip
         assert found is not None
         assert found.loss == pytest.approx(loss, rel=1e-5)
         assert (found.sums["correct"], found.samples) == (correct, 360)
     assert again.operations is not None
 
 
-def test_another_order_of_samples_is_another_training(torchs: Recorded) -> None:
+def test_another_order_of_samples_gives_another_loss(torchs: Recorded) -> None:
     (again,) = execute(torchs.request(seed=SEED + 1)).epochs
     assert again.train_loss != pytest.approx(torchs.losses[1], rel=1e-5)
 
@@ -168,7 +149,7 @@ def test_another_order_of_samples_is_another_training(torchs: Recorded) -> None:
         ),
     ],
 )
-def test_what_cannot_be_executed_says_why(
+def test_an_epoch_that_cannot_be_executed_has_a_reason(
     torchs: Recorded, changed: dict[str, object], why: str
 ) -> None:
     (again,) = execute(torchs.request(**changed)).epochs
@@ -176,20 +157,20 @@ def test_what_cannot_be_executed_says_why(
     assert again.evaluated is None
 
 
-def test_a_checkpoint_that_was_exchanged_is_refused(torchs: Recorded) -> None:
+def test_a_replaced_checkpoint_is_rejected(torchs: Recorded) -> None:
     other = torchs.began.model_copy(update={"sha256": torchs.evaluated.sha256})
     (again,) = execute(torchs.request(start_checkpoint=other)).epochs
     assert "is not the file that was recorded" in again.failure
 
 
-def test_another_dataset_is_refused(torchs: Recorded) -> None:
+def test_another_dataset_is_rejected(torchs: Recorded) -> None:
     request = torchs.request()
     other = request.dataset.model_copy(update={"sha256": "0" * 64})
     with pytest.raises(DatasetError, match="is not the run's"):
         execute(request.model_copy(update={"dataset": other}))
 
 
-def test_the_program_reads_a_request_and_writes_what_it_found(
+def test_the_program_reads_a_request_and_writes_the_result(
     torchs: Recorded,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -207,9 +188,7 @@ def test_the_program_reads_a_request_and_writes_what_it_found(
 
 
 @pytest.mark.parametrize(("epoch", "made"), [(1, []), (2, list(range(5)))])
-def test_samples_out_of_formulas_are_made_before_a_later_epoch_is_timed(
-    epoch: int, made: list[int]
-) -> None:
+def test_samples_are_generated_before_a_later_epoch_is_timed(epoch: int, made: list[int]) -> None:
     asked: list[int] = []
 
     def make(part: int, chosen: NDArray[np.intp]) -> Batch:

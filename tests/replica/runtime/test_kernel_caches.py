@@ -1,4 +1,4 @@
-"""Compiled kernels are kept where no earlier run has left any."""
+"""Kernel caches are empty at the start of each process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from aiperf_hpc.replica.runtime.kernel_caches import PREFIX, own_kernel_caches
 from aiperf_hpc.system.software import KERNEL_CACHES, recorded_variables
 
 
-def test_each_process_begins_with_caches_of_its_own(
+def test_each_process_has_its_own_empty_caches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the variables name those of an earlier run."""
+    """Also if the variables name the caches of an earlier run."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     filled = dict.fromkeys(KERNEL_CACHES, "/filled/by/an/earlier/run")
     one, other = dict(filled), dict(filled)
@@ -28,14 +28,14 @@ def test_each_process_begins_with_caches_of_its_own(
             assert len({*environment.values()}) == len(KERNEL_CACHES)
         assert first != second
         (first / "inductor").mkdir()
-        assert recorded_variables(one) == {}, "they are no news of the machine"
+        assert recorded_variables(one) == {}
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_node_without_room_for_them_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_without_space_for_caches_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
-    said = "cannot make a folder for compiled kernels: .*; set TMPDIR"
-    with pytest.raises(AIPerfError, match=said), own_kernel_caches({}):
+    why = "cannot make a folder for compiled kernels: .*; set TMPDIR"
+    with pytest.raises(AIPerfError, match=why), own_kernel_caches({}):
         pass
 
 

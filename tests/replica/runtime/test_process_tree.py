@@ -1,4 +1,4 @@
-"""What a replica says that it uses: of all its processes, measured on real ones."""
+"""Resource usage of a replica, measured on real process trees."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def line(child: subprocess.Popen[str]) -> str:
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    """One whose clock stands still until it is told."""
+    """A host with a simulated clock."""
     monkeypatch.setattr(Host, "clock", Clock())
     return Host(1)
 
@@ -64,7 +64,7 @@ def used(host: Host) -> Usage:
 
 
 SHARE = 100.0 * BURNT / 10.0
-"""The least percent of one core that a burner takes in ten seconds."""
+"""Minimum utilization in percent of one core by a burner in ten seconds."""
 
 
 @pytest.mark.parametrize("arguments", [(BURN,), (PARENT, BURN)])
@@ -75,12 +75,12 @@ def test_descendants_count(host: Host, arguments: tuple[str, ...]) -> None:
         during = used(host)
         assert during.cpu_percent >= 0.95 * SHARE  # Clock ticks are rounded down.
         assert during.memory_bytes >= before.memory_bytes + 64 * 2**20
-        # What was counted is not counted again: the burner sleeps.
+        # The burner sleeps now, and its time is not counted again.
         assert used(host).cpu_percent < 0.5 * SHARE
     assert used(host).memory_bytes < during.memory_bytes - 64 * 2**20
 
 
-def test_descendants_that_have_ended_count(host: Host) -> None:
+def test_exited_descendants_count(host: Host) -> None:
     used(host)
     with process(BURN) as child:
         assert line(child) == "burnt"
@@ -102,8 +102,8 @@ print(usage.cpu_percent * (host._looked - before) / 100.0, flush=True)
 
 
 @pytest.mark.parametrize(("ranks", "counts"), [("several", True), ("one", False)])
-def test_the_other_ranks_here_count_as_the_replicas(ranks: str, counts: bool) -> None:
-    """They are the other children of whoever started this one; another replica's are not."""
+def test_other_ranks_on_the_host_count(ranks: str, counts: bool) -> None:
+    """These are the other children of this process's parent, unless the replica has one rank."""
     with process(RANK, ranks) as rank:
         assert line(rank) == "ready"
         with process(BURN) as other:

@@ -1,4 +1,4 @@
-"""When the time of a run is over, as a replica learns it."""
+"""The start and the end of a run, as known to a replica."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def started(at: float) -> ClockStarted:
     return ClockStarted(start_utc=utc, replica="r0", submitted_utc=START, granted_utc=utc)
 
 
-def test_a_run_that_waits_for_nothing_has_its_time_from_its_start(tmp_path: Path) -> None:
+def test_the_clock_starts_with_the_run(tmp_path: Path) -> None:
     clock, _ = clock_of(tmp_path, "now")
     assert (clock.start_utc, clock.deadline) == (START, START + HOUR)
     assert clock.look() is False
 
 
-def test_a_replica_works_until_it_learns_when_the_clock_started(tmp_path: Path) -> None:
-    """By its own start until then: no clock starts after its first replica."""
+def test_the_clock_starts_with_the_first_replica(tmp_path: Path) -> None:
+    """Until its start is recorded, the deadline is that of a start with this replica."""
     clock, run = clock_of(tmp_path, "first")
     assert (clock.start_utc, clock.deadline) == (None, BEGAN + HOUR)
     assert clock.look() is False
@@ -43,7 +43,7 @@ def test_a_replica_works_until_it_learns_when_the_clock_started(tmp_path: Path) 
     assert clock.look() is False
 
 
-def test_where_all_are_waited_for_no_time_is_over_before_they_are_there(tmp_path: Path) -> None:
+def test_a_clock_that_waits_for_all_replicas_has_no_deadline_before(tmp_path: Path) -> None:
     clock, run = clock_of(tmp_path, "all")
     assert clock.deadline == math.inf
     run.primary(130.0, started(130.0))
@@ -51,5 +51,5 @@ def test_where_all_are_waited_for_no_time_is_over_before_they_are_there(tmp_path
     assert clock.deadline == START + 130.0 + HOUR
 
 
-def test_without_the_start_of_the_run_nothing_is_known(tmp_path: Path) -> None:
+def test_without_the_record_of_the_runs_start_the_clock_is_unknown(tmp_path: Path) -> None:
     assert RunClock(RunPaths(tmp_path), 1.0, BEGAN, no_retry).starts is None

@@ -1,4 +1,4 @@
-"""Telemetry in journals: the trainer's own, and that of the first rank of another node."""
+"""Telemetry in the journals of the trainer, and of the first rank of another node."""
 
 from __future__ import annotations
 
@@ -15,31 +15,25 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent
 
 
-def test_a_rank_of_another_node_has_a_journal_if_it_is_the_one_that_samples(
-    tmp_path: Path,
-) -> None:
-    paths, told = RunPaths(tmp_path), list[AnyEvent]()
+def test_one_process_of_a_node_records_its_telemetry_if_requested(tmp_path: Path) -> None:
+    paths, others = RunPaths(tmp_path), list[AnyEvent]()
+    with node_telemetry(paths, seconds=0.0, clock=SYSTEM, append=others.append):
+        pass
+    assert others == []
     first, second = paths.telemetry_journal("r0", 4), paths.telemetry_journal("r0", 5)
     with journaled_telemetry(paths, first, seconds=600.0, clock=SYSTEM):
         until(first.exists)
         with journaled_telemetry(paths, second, seconds=600.0, clock=SYSTEM):
             pass
-        with node_telemetry(paths, seconds=600.0, clock=SYSTEM, append=told.append):
+        with node_telemetry(paths, seconds=600.0, clock=SYSTEM, append=others.append):
             pass
     events = [record.event for record in JournalReader(first).read()]
     assert [event.type for event in events] == ["telemetry_started", "telemetry"]
-    assert (second.exists(), told) == (False, [])
+    assert (second.exists(), others) == (False, [])
     assert list(paths.journals("r0")) == [first]
 
 
-def test_no_seconds_are_no_telemetry(tmp_path: Path) -> None:
-    told: list[AnyEvent] = []
-    with node_telemetry(RunPaths(tmp_path), seconds=0.0, clock=SYSTEM, append=told.append):
-        pass
-    assert told == []
-
-
-def test_the_processes_of_a_node_are_all_under_whoever_started_this_one(
+def test_the_process_tree_of_a_node_starts_at_this_processs_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     together = node_tree().totals()

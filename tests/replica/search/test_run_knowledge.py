@@ -1,4 +1,4 @@
-"""A replica knows itself by its own journals, the others by the digest."""
+"""A replica's view of the run: its own journals, and the digest of all replicas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def knowledge(run: RunWriter) -> RunKnowledge:
     return RunKnowledge("r0", RunHistory(run.paths, replica="r0"), Digest(run.paths))
 
 
-def test_others_are_known_by_the_digest_alone(run: RunWriter, knowledge: RunKnowledge) -> None:
+def test_other_replicas_are_read_from_the_digest_only(
+    run: RunWriter, knowledge: RunKnowledge
+) -> None:
     primary = DigestingPrimary(run)
     run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
     knowledge.refresh()
@@ -48,7 +50,7 @@ def test_others_are_known_by_the_digest_alone(run: RunWriter, knowledge: RunKnow
     assert knowledge.may_be_grown()
 
 
-def test_this_replica_is_known_before_the_primary_looks(
+def test_own_records_are_known_before_the_digest_has_them(
     run: RunWriter, knowledge: RunKnowledge
 ) -> None:
     primary = DigestingPrimary(run)
@@ -64,7 +66,7 @@ def test_this_replica_is_known_before_the_primary_looks(
     assert not knowledge.may_be_grown()
 
 
-def test_proposals_are_counted_once_whether_told_or_not(
+def test_proposals_count_once_whether_the_digest_has_them_or_not(
     run: RunWriter, knowledge: RunKnowledge
 ) -> None:
     primary = DigestingPrimary(run)
@@ -78,16 +80,7 @@ def test_proposals_are_counted_once_whether_told_or_not(
     assert [p.id for p in knowledge.pending] == ["r0-w0-1", "r0-w0-2"]
 
 
-def test_where_a_graph_comes_from_is_known_of_all(run: RunWriter, knowledge: RunKnowledge) -> None:
-    run.replica(1, trial_started("r0-t1", "ours"))
-    run.replica(1, trial_started("r1-t1", "theirs"), name="r1")
-    DigestingPrimary(run).look()
-    knowledge.refresh()
-    descents = [knowledge.descent(name) for name in ("r0-t1", "r1-t1", "nobody's")]
-    assert [d.graph if d is not None else None for d in descents] == ["ours", "theirs", None]
-
-
-def test_what_was_trained_is_told_once_and_as_this_replica_knows_it(
+def test_each_trial_is_observed_once_by_the_latest_own_records(
     run: RunWriter, knowledge: RunKnowledge
 ) -> None:
     primary = DigestingPrimary(run)
@@ -98,7 +91,7 @@ def test_what_was_trained_is_told_once_and_as_this_replica_knows_it(
     run.replica(3, records.CheckpointDeleted(trial="r0-t1"))
     run.replica(3, trial_started("r0-t2"))
     knowledge.refresh()
-    found = knowledge.observations({"r1-t2", "nobody's"})
+    found = knowledge.observations({"r1-t2", "unknown"})
     assert {o.trial: o.can_grow for o in found} == {"r0-t1": False, "r1-t1": True, "r1-t2": False}
     assert {o.value for o in found} == {0.5}
 
@@ -124,7 +117,7 @@ def test_observations_of_one_digest_may_be_shared(run: RunWriter) -> None:
     assert [o.trial for o in theirs.observations(set())] == ["r0-t1", "r0-t2"]
 
 
-def test_what_nobody_has_observed_is_pending(run: RunWriter, knowledge: RunKnowledge) -> None:
+def test_graphs_without_an_ended_trial_are_pending(run: RunWriter, knowledge: RunKnowledge) -> None:
     primary = DigestingPrimary(run)
     for name, graph in (("r0-w0-1", "waits"), ("r0-w0-2", "trains"), ("r0-w0-3", "failed")):
         run.search(1, proposed(name, graph))
@@ -140,13 +133,14 @@ def test_what_nobody_has_observed_is_pending(run: RunWriter, knowledge: RunKnowl
     assert knowledge.unobserved() == {
         "waits": "r0-w0-1", "trains": "r0-t1", "waits there": "r1-w0-1",
     }  # fmt: skip
-    # Known, so never proposed again, whether anything is expected of it or not.
+    # All known graphs are never proposed again.
     assert knowledge.graphs() >= {"failed", "trained", *knowledge.unobserved()}
-    # Proposals of others are told with what they grow from.
     descent = knowledge.descent("r1-w0-1")
     assert descent is not None
     assert (descent.graph, descent.parent) == ("waits there", "t1")
     assert [m["kind"] for m in descent.morphisms] == ["deeper"]
+    trials = [knowledge.descent(name) for name in ("r0-t1", "r1-t1", "unknown")]
+    assert [d.graph if d is not None else None for d in trials] == ["trains", "trained", None]
 
 
 def test_the_memory_limit_is_the_latest_recorded(run: RunWriter, knowledge: RunKnowledge) -> None:

@@ -1,8 +1,7 @@
-"""A search worker: what it proposes, and as the process that it is."""
+"""Proposals of a search worker, and its process."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -38,9 +37,9 @@ from aiperf_hpc.run.records import SearchEnded
 from aiperf_hpc.run.search_digest import DigestWriter
 
 
-def test_the_search_worker_fills_the_stock_and_no_more(tmp_path: Path) -> None:
+def test_a_search_worker_fills_the_candidate_queue_and_no_more(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    assert bench.worker.step() > 0.0  # Nothing was trained: nothing can be grown.
+    assert bench.worker.step() > 0.0  # There is no parent yet.
     bench.run(1)
     bench.search(5)
     proposed = bench.events(records.Proposed)
@@ -55,7 +54,7 @@ def test_the_search_worker_fills_the_stock_and_no_more(tmp_path: Path) -> None:
 def test_a_child_is_grown_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, judged: int
 ) -> None:
-    """Where it is judged: not again for its weights, its file, or for choices while it waits."""
+    """Not again for its weights, its file, or the choice of other candidates."""
     bench = Bench(
         tmp_path, search={"method": method, "queue_depth": 4, "acquisition_evaluations": judged}
     )
@@ -70,8 +69,8 @@ def test_a_child_is_grown_once(
     assert all(graph in made for graph in graphs)
 
 
-def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(tmp_path: Path) -> None:
-    """Two runs that differ in nothing else propose the same graphs."""
+def test_configured_noise_is_added_to_grown_kernels(tmp_path: Path) -> None:
+    """Two runs that differ only in the noise propose the same graphs."""
 
     def candidates(folder: Path, noise: float) -> list[tuple[Graph, Weights]]:
         bench = Bench(folder, search={"queue_depth": 4, "weight_noise": noise})
@@ -92,22 +91,18 @@ def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(tmp_path: Path) -> 
     assert all(name.endswith("/kernel") for name in different)
 
 
-def test_parents_are_taken_from_all_replicas(tmp_path: Path) -> None:
-    """A second replica has a much better trial: a greedy search grows that one."""
+def test_parents_are_chosen_from_all_replicas(tmp_path: Path) -> None:
+    """A second replica has a much better trial, which a greedy search grows."""
     bench = Bench(
         tmp_path, search={"method": "greedy", "queue_depth": 2, "random_parent_probability": 0.0}
     )
     bench.run(1)
     graph, weights = load_checkpoint(bench.paths.trained("r0", "r0-t1"))
-    journal = [
-        json.loads(line) for line in bench.paths.replica_journal("r0").read_text().splitlines()
-    ]
-    text = "\n".join(json.dumps(record) for record in journal).replace("r0", "r1")
-    text = text.replace('"correct": 10', '"correct": 20').replace(
-        '"predicted_accuracy": 0.5', '"predicted_accuracy": 1.0'
-    )
-    bench.paths.replica_journal("r1").parent.mkdir(parents=True)
-    bench.paths.replica_journal("r1").write_text(text + "\n")
+    with JournalWriter(bench.paths.replica_journal("r1")) as journal:
+        for record in JournalReader(bench.paths.replica_journal("r0")).read():
+            changed = record.event.model_dump_json().replace("r0", "r1")
+            changed = changed.replace('"predicted_accuracy":0.5', '"predicted_accuracy":1.0')
+            journal.append(type(record.event).model_validate_json(changed))
     save_checkpoint(bench.paths.trained("r1", "r1-t1"), graph, weights)
     bench.history.refresh()
     with JournalWriter(bench.paths.digest) as digest:
@@ -116,7 +111,7 @@ def test_parents_are_taken_from_all_replicas(tmp_path: Path) -> None:
     assert [p.parent for p in bench.events(records.Proposed)] == ["r1-t1"]
 
 
-def test_a_parent_whose_weights_are_gone_is_passed_over(tmp_path: Path) -> None:
+def test_a_parent_without_weights_is_skipped(tmp_path: Path) -> None:
     scripts = Script(accuracies=(0.9,)), Script(accuracies=(0.3,))
     bench = Bench(tmp_path, *scripts)
     bench.run(2)
@@ -131,8 +126,8 @@ def test_a_parent_whose_weights_are_gone_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["schema", "bytes", "other"])
-def test_a_parent_of_no_use_is_named_and_others_are_grown(tmp_path: Path, damage: str) -> None:
-    """The better of two: its graph has a schema unknown here, its file is cut, or another's."""
+def test_an_unusable_parent_is_named_and_others_are_grown(tmp_path: Path, damage: str) -> None:
+    """Its graph has an unknown schema, its file is truncated, or has another graph."""
     bench = Bench(tmp_path, Script(accuracies=(0.9,)), Script(accuracies=(0.3,)))
     bench.run(2)
     bench.allow_candidates(8)
@@ -152,14 +147,13 @@ def test_a_parent_of_no_use_is_named_and_others_are_grown(tmp_path: Path, damage
     later = bench.events(records.Proposed)[before:]
     assert later
     assert {p.parent for p in later} == {"r0-t2"}
-    (failed,) = bench.events(records.SearchFailed)  # Named once, and not tried again.
+    (failed,) = bench.events(records.SearchFailed)  # Recorded once, and not tried again.
     assert f"{path} is damaged" in failed.reason
     assert damage != "schema" or "schema 9; this version reads schema 1" in failed.reason
     assert damage != "other" or "its graph is not that of trial r0-t1" in failed.reason
 
 
-def test_weights_that_are_lost_are_waited_for_by_nobody(tmp_path: Path) -> None:
-    """The only trained ones: without them nothing can be grown, and the initial graph is."""
+def test_the_initial_graph_is_trained_again_if_the_only_weights_are_lost(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.run(1)
     for proposal in bench.history.pending("r0"):
@@ -174,8 +168,8 @@ def test_weights_that_are_lost_are_waited_for_by_nobody(tmp_path: Path) -> None:
     assert "its tensor" in failed.reason
 
 
-def test_weights_that_stay_away_are_given_up(tmp_path: Path) -> None:
-    """Not at once: the record that they were dropped may be on its way."""
+def test_weights_that_stay_missing_are_recorded_as_lost(tmp_path: Path) -> None:
+    """After a while, because the record of their deletion may not have arrived yet."""
     bench = Bench(tmp_path)
     bench.run(1)
     bench.allow_candidates(8)
@@ -187,18 +181,14 @@ def test_weights_that_stay_away_are_given_up(tmp_path: Path) -> None:
     clock.advance(LOST_SECONDS)
     bench.search(3)
     (failed,) = bench.events(records.SearchFailed)
-    assert (failed.lost_parent, failed.reason) == (
-        "r0-t1",
-        "the weights of trial r0-t1 are not there",
-    )
+    assert failed.lost_parent == "r0-t1"
+    assert failed.reason == "the weights of trial r0-t1 are not there"
     assert not bench.trial("r0-t1").has_checkpoint
 
 
-def test_a_worker_whose_replica_was_gone_before_it_came_up_ends(tmp_path: Path) -> None:
+def test_a_worker_whose_replica_exited_before_its_start_ends(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    config = validate({"dataset": {"name": "digits"}}, "test")
-    manifest = run_manifest(config)
-    manifest.save(paths)
+    run_manifest(validate({"dataset": {"name": "digits"}}, "test")).save(paths)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     command = [sys.executable, "-m", "aiperf_hpc.replica.search.worker", str(tmp_path)]
@@ -216,10 +206,10 @@ Path(sys.argv[1]).write_text(f"{most}\\n")
 """
 
 
-def test_a_workers_linear_algebra_has_one_thread(
+def test_the_linear_algebra_of_a_worker_has_one_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")  # As a site may have it for the training.
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")  # As a site may set it.
     counted, program = tmp_path / "threads", tmp_path / "python"
     program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{COUNT_THREADS}' '{counted}'\n")
     program.chmod(0o755)
