@@ -435,9 +435,7 @@ def test_its_normalization_constants(real: list[Samples]) -> None:
 
 @pytest.mark.cifar10
 @pytest.mark.parametrize("form", ["binary", "python"])
-def test_official_archives(
-    form: str, real: list[Samples], cifar10_folder: Path, tmp_path: Path
-) -> None:
+def test_archives(form: str, real: list[Samples], cifar10_folder: Path, tmp_path: Path) -> None:
     files = files_of(form, real)
     archive = write_archive(tmp_path / "x.tar.gz", FOLDERS[form], files, compresslevel=0)
     assert cifar10.prepare(archive, tmp_path / "prepared").sha256 == cifar10.SHA256

@@ -97,9 +97,7 @@ def test_unknown_names_and_missing_options(capsys: pytest.CaptureFixture[str]) -
         _refused(capsys, arguments, "")
 
 
-def test_used_targets(
-    imagenet_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_targets(imagenet_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     _refused(capsys, _prepare(imagenet_source, tmp_path), "it is not empty; name a new folder")
@@ -246,7 +244,7 @@ def test_an_interrupted_preparation_keeps_its_shards(slow_source: Path, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["x.partial"]
 
 
-def test_a_killed_preparation_is_gone_on_with(imagenet_folder: Path, tmp_path: Path) -> None:
+def test_a_killed_preparation_is_resumed(imagenet_folder: Path, tmp_path: Path) -> None:
     source, target = write_source(tmp_path / "source"), tmp_path / "x"
     arguments = [*_prepare(source, target), "--shards", "4"]
     last = sorted(source.glob("val/*/*.JPEG"))[-1]

@@ -106,7 +106,7 @@ COUNTS = a_sample().counts.tobytes()
         (file_of(COUNTS, (0.1, 0.2, 70.0, 0.0)), r"its parameter 70 is not scaled to \[-1, 1\]"),
     ],
 )
-def test_what_is_no_sample_is_refused_in_words(file: bytes, problem: str) -> None:
+def test_invalid_samples(file: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as caught:
         read_sample(file)
     assert "\n" not in str(caught.value)

@@ -131,7 +131,7 @@ def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
     _refused(_config(tmp_path, cache="disk", cache_path=tmp_path / "c"), "has no dataset.json")
 
 
-def test_a_run_records_what_it_brought_to_its_node(imagenet_folder: Path, tmp_path: Path) -> None:
+def test_a_run_records_its_copy(imagenet_folder: Path, tmp_path: Path) -> None:
     settings = (
         f"dataset.path={imagenet_folder}",
         "dataset.cache=disk",

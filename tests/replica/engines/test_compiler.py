@@ -46,9 +46,7 @@ REQUEST = CompileRequest(graph=two_stems().to_json(), precision="fp32", samples=
 
 @GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize(("precision", "parts"), [("fp32", 1), ("bf16", 1), ("bf16", 3)])
-def test_steps_find_compiled_code(
-    monkeypatch: pytest.MonkeyPatch, precision: str, parts: int
-) -> None:
+def test_code_compiled_ahead(monkeypatch: pytest.MonkeyPatch, precision: str, parts: int) -> None:
     """To the types of its arguments: else it would be compiled twice, and the second time here."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
     ahead, here, graph = RecordingBackend(), RecordingBackend(), two_stems()
@@ -103,7 +101,7 @@ def test_two_threads_trace_and_train_beside_each_other() -> None:
         preparing.result().close()
 
 
-def test_one_sample_is_compiled_for_by_nobody() -> None:
+def test_nothing_is_compiled_for_one_sample() -> None:
     compiler = CompilerProcess(1, 0, SETTINGS, 1)
     TorchEngine(compiled("inductor"), CLASSIFICATION, compiler).compile_ahead(
         NetworkState(two_stems(), {}, hyperparameters(batch_size=1))
@@ -190,7 +188,7 @@ def test_a_hung_process_is_killed_with_its_children(
     assert limits == [600.0]
 
 
-def test_the_process_ends_with_whoever_asks() -> None:
+def test_the_process_ends_with_its_owner() -> None:
     compiler = compiler_running("input(); print('{}', flush=True); input()")
     compiler.compile(REQUEST)
     process = compiler._process
@@ -200,7 +198,7 @@ def test_the_process_ends_with_whoever_asks() -> None:
     assert process.returncode is not None
 
 
-def test_what_cannot_be_built_is_answered_in_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_graphs_that_cannot_be_built(capfd: pytest.CaptureFixture[str]) -> None:
     """By the process itself, which goes on; no compiler is needed for it."""
     compiler = CompilerProcess(1, 0, SETTINGS, 1)
     for graph in ("{}", "no graph"):
@@ -254,7 +252,7 @@ def test_errors_of_compilers_are_reported(error: Exception, wanted: type[Excepti
     assert str(raised.value).removeprefix("PyTorch: ") == str(error).splitlines()[0]
 
 
-def test_what_a_closed_network_was_compiled_to_is_not_kept() -> None:
+def test_code_of_closed_networks_is_released() -> None:
     """Inductor keeps every module, in three places: 10 to 20 MB a network."""
     codecache = pytest.importorskip("torch._inductor.codecache")
     loaded = codecache.PyCodeCache.load("number = 1\n", extra="of a network")

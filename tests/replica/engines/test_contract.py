@@ -200,7 +200,7 @@ CALIBRATED: dict[Callable[[], Graph], list[Morphism]] = {
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 1e-3)])
 @pytest.mark.parametrize("make", CALIBRATED)
-def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
+def test_a_calibrated_child_starts_as_its_parent(
     engine: RankEngine, make: Callable[[], Graph], precision: str, tolerance: float
 ) -> None:
     """What the first step goes by: the loss, and the slopes of the last layer."""
@@ -231,7 +231,7 @@ def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
     assert fitted_only.calibrate(batch) == names
 
 
-def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
+def test_calibration_refuses_infinities(engine: RankEngine) -> None:
     graph, rng = two_stems(), np.random.default_rng(14)
     child, inherited = grow_with_weights(
         graph, trained_weights(graph, rng), CALIBRATED[two_stems], rng
@@ -327,7 +327,7 @@ def test_parts_of_a_batch_give_what_the_whole_batch_does(engine: RankEngine) -> 
     assert 3 * parts.drain_training() == pytest.approx(whole.drain_training(), rel=1e-5)
 
 
-def test_bytes_are_trained_on_as_the_numbers_that_they_stand_for(engine: RankEngine) -> None:
+def test_bytes_are_trained_on_as_their_numbers(engine: RankEngine) -> None:
     graph = two_stems()
     rng = np.random.default_rng(19)
     weights = trained_weights(graph, rng)

@@ -33,9 +33,7 @@ def gradient_through(activation: object, x: Tensor, slope: Tensor) -> tuple[Tens
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("negative", [0.0, 0.3])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_activations_are_those_of_pytorch(
-    dtype: torch.dtype, negative: float, overwrite: bool
-) -> None:
+def test_activations_match_pytorch(dtype: torch.dtype, negative: float, overwrite: bool) -> None:
     x = torch.randn(3, 4, 5, 6, generator=torch.Generator().manual_seed(0)).to(dtype)
     x[0, 0, 0] = torch.tensor([0.0, -0.0, 1e-30, -1e-30, 1.0, -1.0])
     slope = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(dtype)

@@ -68,7 +68,7 @@ def assert_close(found: list[Tensor], wanted: list[Tensor]) -> None:
     ],
     ids=["pixels", "3 x 3", "7 x 7, strided", "transposed"],
 )
-def test_outputs_and_gradients_are_those_of_pytorchs_function(
+def test_outputs_and_gradients_are_those_of_pytorch(
     avx2: bool, ours: Convolution, plain: Convolution, kernel: tuple[int, ...], side: int
 ) -> None:
     generator = torch.Generator().manual_seed(side)
@@ -108,9 +108,7 @@ def test_single_pixels_use_the_fast_library_on_one_thread(avx2: bool, function: 
 
 
 @pytest.mark.skipif(not cpu_kernels.HAS_PRODUCT, reason="PyTorch has no oneDNN here")
-def test_few_pixels_of_many_channels_are_multiplied_by_onednn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_few_pixels_of_many_channels_use_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_kernels, "AVX2", False)
     generator = torch.Generator().manual_seed(0)
     x, kernel = (

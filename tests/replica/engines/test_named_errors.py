@@ -55,7 +55,7 @@ def named(error: Exception) -> Exception:
     ],
     ids=lambda error: str(error).partition("\n")[0][-40:],
 )
-def test_a_lack_of_memory_is_one_whoever_says_so(error: Exception) -> None:
+def test_out_of_memory(error: Exception) -> None:
     assert type(named(error)) is OutOfMemoryError
 
 
@@ -74,7 +74,7 @@ def test_a_lack_of_memory_is_one_whoever_says_so(error: Exception) -> None:
     ],
     ids=lambda error: str(error).partition("\n")[0][-40:],
 )
-def test_after_an_illegal_access_the_process_has_no_device_any_more(error: Exception) -> None:
+def test_lost_devices(error: Exception) -> None:
     lost = named(error)
     assert type(lost) is DeviceLostError
     first = str(error).partition("\n")[0]
@@ -98,5 +98,5 @@ def test_anything_else_fails_a_trial(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("no such node"), OutOfMemoryError("named before")])
-def test_what_is_not_pytorchs_is_raised_as_it_is(error: Exception) -> None:
+def test_other_errors_are_unchanged(error: Exception) -> None:
     assert named(error) is error

@@ -207,7 +207,7 @@ def test_a_kernel_is_of_the_category_of_what_launched_it() -> None:
     ]
 
 
-def test_what_is_within_an_operator_is_not_its_own_time() -> None:
+def test_nested_operators_are_not_counted_twice() -> None:
     """Of 0-10, 2-5 and 6-9 are others', and of 6-9 so is 7-8; 12-13 is alone: 11 in all."""
     spans = [
         Span(0, 10, "While", "While"),

@@ -134,7 +134,7 @@ def test_training_goes_on_from_its_state_as_if_uninterrupted() -> None:
     assert begun + epochs(second, 3) == wanted
 
 
-def test_what_is_not_computed_is_not_made_up() -> None:
+def test_outputs_are_not_fabricated() -> None:
     with pytest.raises(EngineError, match="no outputs"):
         network().outputs({"image": np.zeros((1, 8, 8, 3), np.float32)})
 

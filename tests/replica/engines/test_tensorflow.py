@@ -90,7 +90,7 @@ def test_the_weights_of_a_network_do_not_outlive_it(engine: RankEngine) -> None:
     assert [found() for found in variables if found() is not None] == []
 
 
-def test_what_was_traced_is_freed_when_other_graphs_are_built() -> None:
+def test_traces_are_freed_when_other_graphs_are_built() -> None:
     """Traced functions are tens of megabytes; a replica makes hundreds of networks."""
     engine = load_engine("tensorflow", 2)
     before = {id(graph) for graph in _traced_graphs()}
@@ -156,7 +156,7 @@ def _counted_traces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_networks_that_share_what_was_traced_share_nothing_else(optimizer: str) -> None:
+def test_networks_share_only_traces(optimizer: str) -> None:
     """Two are trained in turns, each with its own weights, as if there were no other."""
     graph = residual()
     used = hyperparameters(optimizer=optimizer, weight_decay=0.01)
@@ -177,7 +177,7 @@ def test_networks_that_share_what_was_traced_share_nothing_else(optimizer: str) 
             np.testing.assert_array_equal(array, expected[name])
 
 
-def test_without_the_internal_call_steps_are_the_same_and_a_warning_is_printed(
+def test_slow_calls_give_the_same_steps_and_a_warning(
     engine: RankEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A version of TensorFlow may lack ``call_preflattened``, which bypasses slow binding."""
@@ -212,7 +212,7 @@ def test_gradients_are_taken_from_aligned_memory_as_from_any_other(engine: RankE
     ("visible", "sizes", "limit"),
     [(0, (80,), None), (1, (80,), 80), (1, (80, 40), 40), (1, (80, None), None), (1, (), None)],
 )
-def test_the_memory_of_an_accelerator_is_what_its_vendor_tells(
+def test_memory_of_accelerators(
     visible: int, sizes: tuple[int | None, ...], limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the host's: batches that fit there would end in errors here."""

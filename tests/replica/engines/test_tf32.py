@@ -24,7 +24,7 @@ CASES = pytest.mark.parametrize(
 
 
 @CASES
-def test_tf32_of_torch(monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str) -> None:
+def test_torch(monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str) -> None:
     """cuDNN's default is TF32, cuBLAS's is not."""
     monkeypatch.setattr(torch_engine, "choose_device", lambda *_: torch.device("cuda", 0))
     monkeypatch.setattr(torch.version, "cuda", "13.0")  # Where cuDNN is reported.
@@ -40,9 +40,7 @@ def test_tf32_of_torch(monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wante
 
 
 @CASES
-def test_tf32_of_tensorflow(
-    monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str
-) -> None:
+def test_tensorflow(monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str) -> None:
     """TensorFlow's default is TF32."""
     for kind in ("intra", "inter"):  # Fixed since an earlier test of this process.
         name = f"set_{kind}_op_parallelism_threads"

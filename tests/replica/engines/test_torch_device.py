@@ -338,9 +338,7 @@ def test_a_network_is_copied_asynchronously(
     assert accelerator.waits == accelerator.waits_of_current == 0
 
 
-def test_peak_memory_excludes_tuning(
-    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_peak_excludes_tuning(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = network()
     monkeypatch.setattr(TorchNetwork, "train_step", lambda *_: None)
     monkeypatch.setattr(TorchNetwork, "evaluate_step", lambda *_: None)

@@ -149,9 +149,7 @@ def test_without_augmentation_crops_are_central(load: Load, imagenet_folder: Pat
     )
 
 
-def test_several_windows(
-    load: Load, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_windows(load: Load, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With windows smaller than the epoch, each sample is still there exactly once."""
     dataset = load(imagenet_folder, augment=False)
     whole = sorted(sample.tobytes() for sample in _epoch(dataset))
@@ -164,9 +162,7 @@ def test_several_windows(
 
 
 @pytest.mark.parametrize("part", [Part(), Part(1, 3)])
-def test_both_readers_agree(
-    part: Part, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_agree(part: Part, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample_order, "OPEN_SHARDS", 3)  # of 4, which are not of one size
     monkeypatch.setattr(tensorflow_reader, "OPEN_SHARDS", 3)
     monkeypatch.setattr(sample_order, "WINDOW", 10)

@@ -78,15 +78,13 @@ def test_the_digest_is_as_documented(imagenet_source: Path, imagenet_folder: Pat
     assert (info.classes, info.train_samples, info.validation_samples) == (3, 27, 12)
 
 
-def test_any_number_of_shards(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
+def test_one_shard(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
     one = prepare_imagenet(imagenet_source, tmp_path / "one")
     assert len(list((tmp_path / "one").glob("train-*"))) == 1
     assert one == load_dataset_manifest(imagenet_folder, "imagenet")
 
 
-def test_any_number_of_threads(
-    imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
-) -> None:
+def test_several_threads(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
     prepare_imagenet(imagenet_source, tmp_path / "again", Options(shards=4, cores=1))
     assert load_index(tmp_path / "again", "imagenet") == load_index(imagenet_folder, "imagenet")
 

@@ -152,7 +152,7 @@ def test_an_image_too_long_for_the_header_is_refused() -> None:
 
 @pytest.mark.parametrize("size", [32, 224])
 @pytest.mark.parametrize("part", [Part(), Part(1, 2)])
-def test_both_readers_agree(size: int, part: Part, stored: StorageFormat, folders: Folders) -> None:
+def test_readers_agree(size: int, part: Part, stored: StorageFormat, folders: Folders) -> None:
     theirs, ours = both_readers(folders[stored], storage_format=stored, image_size=size)
     for epoch in range(2):
         agree(theirs.train(epoch, 4, 7, part), ours.train(epoch, 4, 7, part))

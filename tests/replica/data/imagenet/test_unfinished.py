@@ -62,9 +62,7 @@ def test_finished_shards(source: Path, begun: Path, imagenet_folder: Path, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x"]
 
 
-def test_the_shard_of_a_changed_image_is_rewritten(
-    source: Path, begun: Path, tmp_path: Path
-) -> None:
+def test_shards_of_changed_images_are_rewritten(source: Path, begun: Path, tmp_path: Path) -> None:
     first, second = layouts.images(source, "train")[:2]
     second.write_bytes(first.read_bytes())
     assert _prepare(source) == [
@@ -95,7 +93,7 @@ def test_a_damaged_finished_shard_is_rewritten(
 
 
 def test_another_copy(source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path) -> None:
-    """It may be another disk's; what has another time is made anew, and the dataset is the same."""
+    """A copy may be on another disk. Changed shards are rewritten to the same dataset."""
     for image in source.glob("*/*/*.JPEG"):
         os.utime(image, (1, 1))
     assert "0 of 6 shards are kept; rewriting 5 with changed images" in _prepare(source)[0]
@@ -127,7 +125,7 @@ def test_a_damaged_plan_is_refused(source: Path, begun: Path) -> None:
     assert len(_prepare(source, restart=True)) == 1
 
 
-def test_a_folder_of_somebody_elses_is_left_alone(source: Path, tmp_path: Path) -> None:
+def test_foreign_folders_are_left_alone(source: Path, tmp_path: Path) -> None:
     (mine := tmp_path / "x.partial" / "mine").mkdir(parents=True)
     for restart in (False, True):
         with refused(r"x\.partial is in the way: it is not what"):
@@ -149,7 +147,7 @@ def _own(partial: Path, process: ProcessId, age: float = 0.0) -> None:
     os.utime(partial / "owner.json", (written, written))
 
 
-def test_who_prepares_the_same_is_named(source: Path, tmp_path: Path) -> None:
+def test_the_owner_is_named(source: Path, tmp_path: Path) -> None:
     me, partial = this_process(), tmp_path / "x.partial"
     _own(partial, me, age=1e6)
     with refused(rf"process {me.pid} of node7 is preparing \S+/x; wait"):

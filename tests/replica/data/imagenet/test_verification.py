@@ -119,9 +119,7 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_unprepared_folders(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_folders(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "shards.json").write_text("{}")
     with pytest.raises(DatasetError, match=r"shards\.json is damaged"):
         verify_folder(folder, 1)

@@ -82,7 +82,7 @@ def test_an_image_changed_after_the_check_is_refused(source: Path, tmp_path: Pat
             found.read(image)
 
 
-def test_what_was_checked_is_not_read_through_again(source: Path, tmp_path: Path) -> None:
+def test_checked_archives_are_not_read_again(source: Path, tmp_path: Path) -> None:
     (unpacked := tmp_path / "unpacked").mkdir()
     for _ in range(2):
         found = open_source(source, OPTIONS)
