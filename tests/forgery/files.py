@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,16 @@ def _text(of: PathOf, old: bytes, new: bytes) -> Forge:
     )
 
 
+def _another_stop(run: ForgedRun) -> None:
+    path = run.paths.result_log
+    stop = rb'("time_ms": )\d([^\n]*"run_stop")'
+    restate(run.paths, path, re.sub(stop, rb"\g<1>9\2", path.read_bytes()))
+
+
 forgeries(
     "report",
     {
+        "another end of the run in the log": ("result", _another_stop),
         "another score in the report": ("report", _report(lambda r: r["score"].update(ops=1e15))),
         "another verdict in the report":
             ("report", _report(lambda r: r.update(valid=True, invalid=[]))),
