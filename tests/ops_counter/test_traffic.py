@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 import torch
+from tests.support.detectors import detector
 from tests.support.networks import deepcam, flat_images, residual, two_stems, volumes
 from tests.support.torch_network import logits, meta_tensors
 from torch import Tensor
@@ -282,7 +283,9 @@ def test_resnet50_updates_its_published_parameters() -> None:
     assert sum(layer.update for layer in layers) == 20 * 25_557_032
 
 
-@pytest.mark.parametrize("make", [resnet50, residual, two_stems, volumes, flat_images, deepcam])
+@pytest.mark.parametrize(
+    "make", [resnet50, residual, two_stems, volumes, flat_images, deepcam, detector]
+)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_fusing_saves_and_never_costs(make: Callable[[], Graph], precision: str) -> None:
     graph = make()
