@@ -300,8 +300,8 @@ def work_by_kind(
         members.setdefault(kind, []).append(history.replicas[name])
     operations = _operations(history, counts, until)
     hours: defaultdict[str, float] = defaultdict(float)
-    for life in presences(history, until):
-        hours[life.replica] += (life.end - life.begin) / 3600.0
+    for presence in presences(history, until):
+        hours[presence.replica] += (presence.end - presence.begin) / 3600.0
     found = [_work(kind, own, operations, hours, nodes_each) for kind, own in members.items()]
     return sorted(found, key=lambda work: (-work.operations, work.kind))
 
@@ -339,10 +339,10 @@ def _operations(history: RunHistory, counts: OperationsOf, until: float) -> Coun
 
 def _kind(replica: ReplicaHistory) -> str:
     """Return the kinds of node on which a replica's attempts ran."""
-    lives = (
+    kinds = (
         " and ".join(sorted(set(map(kind_of, nodes)))) for _, nodes in sorted(replica.nodes.items())
     )
-    return ", then ".join(dict.fromkeys(lives)) or UNTOLD
+    return ", then ".join(dict.fromkeys(kinds)) or UNTOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,14 +395,14 @@ def elasticity(
     start = history.start_utc
     if not history.scalings or start is None or until <= start:
         return None
-    lives = presences(history, until)
-    course = steps(lives)
+    found = presences(history, until)
+    course = steps(found)
     edges = [start, *(step.utc for step in course if start < step.utc < until), until]
     operations = [point.operations for point in score_series(history, counts, edges)]
     done = [after - before for before, after in pairwise(operations)]
     return Elasticity(
         steps=tuple(course),
-        node_hours=sum(life.end - life.begin for life in lives) * nodes_each / 3600.0,
+        node_hours=sum(each.end - each.begin for each in found) * nodes_each / 3600.0,
         operations=operations[-1],
         points=_points(_at_each(course, edges, done, nodes_each), LEAST_SHARE * (until - start)),
     )

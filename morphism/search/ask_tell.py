@@ -97,9 +97,9 @@ class AskTellSearch:
         self._begun = False
         """Whether this session has proposed the initial graph."""
         reader = JournalReader(path)
-        lives = 0
+        sessions = 0
         for record in reader.read():
-            lives += isinstance(record.event, SearchStarted)
+            sessions += isinstance(record.event, SearchStarted)
             if isinstance(record.event, TrialSummary):
                 self._trials[record.event.trial] = record.event
         others = {t.graph for t in self._trials.values() if t.parent is None} - {initial.hash}
@@ -109,13 +109,15 @@ class AskTellSearch:
                 f"{initial.hash}; give a new journal, or the network that it began with"
             )
         self._lineage = Lineage(self._trials.get, initial)
-        self.life = f"{front_end}{lives}"
+        self.session = f"{front_end}{sessions}"
         """Name of this session, the prefix of its trials' names."""
         self.configure(search)
         self._journal = JournalWriter(path, clock=clock)
         self._journal.append_all(
             [
-                SearchStarted(replica=self.life, worker=0, pid=os.getpid(), searcher=search.method),
+                SearchStarted(
+                    replica=self.session, worker=0, pid=os.getpid(), searcher=search.method
+                ),
                 *(SearchFailed(reason=str(problem)) for problem in reader.problems),
             ]
         )
@@ -127,7 +129,7 @@ class AskTellSearch:
 
     def name(self, number: int) -> str:
         """Return the name of this session's trial with the front end's number."""
-        return f"{self.life}-{number}"
+        return f"{self.session}-{number}"
 
     def __contains__(self, trial: str) -> bool:
         """Return whether a trial was proposed in any session."""
@@ -254,7 +256,7 @@ class AskTellSearch:
     ) -> ProposedGraph:
         pending = TrialSummary(
             trial=trial,
-            replica=self.life,
+            replica=self.session,
             graph=graph.hash,
             parent=parent,
             morphisms=steps,

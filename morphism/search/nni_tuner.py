@@ -184,7 +184,7 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
         if self._resumed:
             return
         for trial in self._search.pending:
-            if not trial.startswith(f"{self._search.life}-"):
+            if not trial.startswith(f"{self._search.session}-"):
                 self._search.tell_failed(trial, "its experiment ended before it did")
 
 

@@ -204,9 +204,9 @@ class RunPaths:
 
 def journal_order(journal: Path) -> tuple[str, Incarnation, str]:
     """Return the sort key of a journal: by the numbers of replica and attempt, 10 after 9."""
-    life = journal.parent
+    attempt = journal.parent
     try:
-        return life.parent.name, Incarnation.parse(life.name), journal.name
+        return attempt.parent.name, Incarnation.parse(attempt.name), journal.name
     except ValueError:  # The primary's, or in a foreign folder.
         return "", FIRST, str(journal)
 

@@ -330,7 +330,7 @@ class SimulatedLauncher(Launcher):
         self._hosts: dict[str, SimulatedHost] = {}
         self._tasks: dict[str, Task] = {}
         self._states: dict[str, ReplicaState] = {}
-        self._lives: Counter[str] = Counter()
+        self._attempts: Counter[str] = Counter()
         self._rng = np.random.default_rng(cluster.manifest.config.seed)
 
     def start(self) -> dict[str, str]:
@@ -368,8 +368,9 @@ class SimulatedLauncher(Launcher):
 
     def _start(self, name: str, after: float, waits: ReplicaState | None = None) -> None:
         """Start or restart a replica, ``after`` seconds from now."""
-        timeline, number, lived = self._cluster.timeline, replica_number(name), self._lives[name]
-        self._lives[name] += 1
+        timeline, number = self._cluster.timeline, replica_number(name)
+        attempt = self._attempts[name]
+        self._attempts[name] += 1
         host = self._hosts[name] = SimulatedHost(self._cluster, number)
         since = timeline.utc() if self.wait_limit else None
         waiting = self._states[name] = waits or ReplicaState(JobPhase.PENDING, submitted_utc=since)
@@ -379,8 +380,8 @@ class SimulatedLauncher(Launcher):
             node = f"n{number}"
             state = replace(waiting, phase=JobPhase.RUNNING, node=node, started_utc=granted)
             self._states[name] = state
-            with self._taken_away(name, host, self._queue.left_alone(number, lived)):
-                status = self._live(Identity(name, Incarnation(restart=lived)), host)
+            with self._taken_away(name, host, self._queue.left_alone(number, attempt)):
+                status = self._live(Identity(name, Incarnation(restart=attempt)), host)
             if name in self._preempted:
                 self._preempted.discard(name)
                 again = replace(waiting, phase=JobPhase.REQUEUED, detail="PREEMPTED")
@@ -411,13 +412,13 @@ class SimulatedLauncher(Launcher):
 
     def _live(self, who: Identity, host: SimulatedHost) -> int:
         try:
-            life = Replica(
+            replica = Replica(
                 self._cluster.paths, self._cluster.manifest, who, host, self._cluster.alone
             )
         except AIPerfError as error:
             warn(f"{who.replica}: {error}")
             return error.exit_status
-        return life.run()
+        return replica.run()
 
     def states(self) -> Mapping[str, ReplicaState]:
         return self._states

@@ -212,9 +212,9 @@ class Queue:
         freed = np.sort(rng.exponential(self.mean_wait_seconds, nodes)).tolist()
         return [freed[-1]] * nodes if self.gang else freed
 
-    def left_alone(self, node: int, life: int) -> float:
+    def left_alone(self, node: int, attempt: int) -> float:
         """Return the seconds from the n-th allocation of a node until its preemption."""
         if not self.preemptions_per_hour:
             return math.inf
-        rng = np.random.default_rng((self.seed, node, life))
+        rng = np.random.default_rng((self.seed, node, attempt))
         return float(rng.exponential(3600.0 / self.preemptions_per_hour))

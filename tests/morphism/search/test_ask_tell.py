@@ -151,7 +151,7 @@ def test_a_later_life_goes_on_from_the_journal(journal: Path) -> None:
         first.tell(trial, value)
     first.close("test")
     second = begin(journal)
-    assert (second.life, second.pending) == ("life1", ["life0-2"])
+    assert (second.session, second.pending) == ("life1", ["life0-2"])
     known = {graph for graph, _, _ in said(journal).values()}
     candidate = second.ask(second.name(0))
     assert candidate.trial == "life1-0"

@@ -40,8 +40,8 @@ def presences(history: RunHistory, until: float) -> list[Presence]:
     start = history.start_utc
     if start is None:
         return []
-    lives = (life for r in history.replicas.values() for life in _lives(r, until))
-    within = (Presence(r, max(begin, start), min(end, until)) for r, begin, end in lives)
+    attempts = (attempt for r in history.replicas.values() for attempt in _attempts(r, until))
+    within = (Presence(r, max(begin, start), min(end, until)) for r, begin, end in attempts)
     return sorted((each for each in within if each.end > each.begin), key=lambda p: p[1:])
 
 
@@ -62,12 +62,12 @@ def requested_nodes(history: RunHistory, nodes: int) -> int:
     return history.nodes_requested[-1][1] if history.nodes_requested else nodes
 
 
-def _lives(replica: ReplicaHistory, until: float) -> Iterable[Presence]:
+def _attempts(replica: ReplicaHistory, until: float) -> Iterable[Presence]:
     latest = max(replica.starts, default=None)
-    for life, begin in replica.starts.items():
-        said = replica.alive.get(life, begin)
-        lasts = life == latest and _is_at_work(replica)
-        yield Presence(replica.id, begin, min(replica.fence(life), until if lasts else said))
+    for attempt, begin in replica.starts.items():
+        said = replica.alive.get(attempt, begin)
+        lasts = attempt == latest and _is_at_work(replica)
+        yield Presence(replica.id, begin, min(replica.fence(attempt), until if lasts else said))
 
 
 def _is_at_work(replica: ReplicaHistory) -> bool:

@@ -77,7 +77,7 @@ class Replay:
     def _read(self, these: Look, again: Look) -> None:
         self._apply(these(self.tail))
         while self.tail.stale:
-            # A later life of a replica became visible after records that it fences off were
+            # A later attempt of a replica became visible after records that it fences off were
             # applied. That is rare: read all again, with every fence known from the beginning.
             self.tail = self.tail.anew()
             self.state = HistoryState(self.tail.starts)

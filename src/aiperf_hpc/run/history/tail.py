@@ -117,7 +117,7 @@ class Tail:
         for record in source.reader.read_quickly():
             utc = record.utc
             if type(record.event) is ReplicaStarted and replica is not None:
-                self._life_started(replica, source.incarnation, utc)
+                self._attempt_started(replica, source.incarnation, utc)
             if source.applied_utc < utc < source.fence:
                 source.applied_utc = utc
             yield record
@@ -145,7 +145,7 @@ class Tail:
         self._sources_of.setdefault(name, []).append(source)
         self._put_fence(source, self.starts.get(name, {}))
 
-    def _life_started(self, replica: str, incarnation: Incarnation, utc: float) -> None:
+    def _attempt_started(self, replica: str, incarnation: Incarnation, utc: float) -> None:
         starts = self.starts.setdefault(replica, {})
         if incarnation in starts:
             return
