@@ -150,6 +150,7 @@ def test_the_memory_of_a_step_that_ran_out_of_it_is_freed(
         assert [reference() for reference in computed] == [None]
         unfit = builder.finish(begun)
         assert isinstance(unfit.failure, OutOfMemoryError)
+        assert builder.close(unfit) is None  # It has no network.
         result = trainer.run(ready)
         assert result.out_of_memory
         if isinstance(ready.network, LeadingNetwork):  # It sends zeros instead of its gradients.
