@@ -13,7 +13,7 @@ from tests.support.training_logs import entry, training
 
 from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.card import Card, Figure, lines, make_card
-from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.options import Options, target
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.training_log import Interval, ReadResult
 from aiperf_hpc.cli import main
@@ -105,6 +105,17 @@ def test_public_logs_of_the_same_benchmark_are_not_on_the_card(runs: Path) -> No
     card = make_card(analyze(ReadResult((public, *read_sources([runs]).entries)), Options()))
     assert figure(card, "HPC AI500", "variation over runs (CoV)").value == ""
     assert "elsewhere" not in "\n".join(lines(card))
+
+
+def test_runs_with_a_price_have_a_cost_and_a_price_index(runs: Path) -> None:
+    entries = []
+    for each in read_sources([runs]).entries:
+        system = each.system.model_copy(update={"cost_per_hour": 3.6})
+        entries.append(each.model_copy(update={"system": system}))
+    options = Options(targets=(target("0.3"),))
+    card = make_card(analyze(ReadResult(tuple(entries)), options))
+    assert figure(card, "DAWNBench", "cost to accuracy").value.endswith(" USD")
+    assert figure(card, "MLBench", "price index").detail == "median of 2 runs"
 
 
 def of_workloads(card: Card, benchmark: str, name: str) -> list[tuple[str, str]]:
