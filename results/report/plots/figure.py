@@ -85,6 +85,8 @@ _SETTINGS: Any = {
     **{f"{axis}tick.major.size": 3.0 for axis in "xy"},
 }
 """Matplotlib settings of all plots."""
+_FONT = "font-size:9px;font-family:'DejaVu Sans',sans-serif"
+"""Font of a drawing's texts, as Matplotlib writes it."""
 _LINES = ("#0b5c99", "#b0500f", "#4b7f1f", "#8a3d8f")
 _DASHES = ("solid", "dashed", "dotted")
 IDEAL = (0, (5, 3))
@@ -362,6 +364,9 @@ def _shortened(svg: str) -> str:
     svg = re.sub(r' transform="rotate\(-0 [^"]*"', "", svg)
     svg = re.sub(r'(?<= style=")[^"]*', lambda style: re.sub(r"([:;,]) ", r"\1", style[0]), svg)
     svg = re.sub(r'(?<= d=")[^"]*', lambda path: _short_path(path[0]), svg)
+    # The elements inherit what is stated once: the font, and a tick's color from its definition.
+    svg = svg.replace(f"{_FONT};", "").replace("<svg ", f'<svg style="{_FONT}" ', 1)
+    svg = re.sub(r'(<use [^>]*) style="fill:([^;"]*);stroke:\2;stroke-width:0\.8"', r"\1", svg)
     places = r'(?<= )(?:d|x|y|width|height|transform)="[^"]*"'
     return re.sub(places, lambda place: re.sub(r"\d+\.\d{3,}", _hundredths, place[0]), svg)
 
