@@ -156,7 +156,7 @@ def metrics_of(entry: Entry) -> EntryMetrics:
             metrics[metric.name] = _aggregate(values, runs)
         else:
             reasons = (reason for _, reason in pairs if reason)
-            missing[metric.name] = next(reasons, "none of its trainings is scored")
+            missing[metric.name] = next(reasons, "none of its training runs is scored")
     problems = (*scored.problems, *rule_problems(entry))
     return EntryMetrics(
         entry=entry.name, metrics=metrics, missing=missing, valid=scored.valid, problems=problems

@@ -97,11 +97,12 @@ def make_card(analysis: Analysis) -> Card:
     entries = [entry for entry in analysis.entries if entry.format == "aiperf"]
     if not entries:
         reasons = "; ".join(f"{one.path}: {one.reason}" for one in analysis.unreadable)
-        raise UsageError(f"there is no run to make a card of{': ' if reasons else ''}{reasons}")
+        raise UsageError(f"no run to summarize{': ' if reasons else ''}{reasons}")
     accelerators = dict.fromkeys(entry.system.accelerator for entry in entries)
     if len(accelerators) > 1:
         raise UsageError(
-            f"a card is of one machine; these runs are of {few([str(a) for a in accelerators])}"
+            "a card summarizes one machine; these runs are from "
+            f"{few([str(a) for a in accelerators])}"
         )
     largest = max(entries, key=_size)
     source = _Source(analysis, {entry.name: entry.benchmark for entry in entries})
@@ -137,7 +138,7 @@ def _aiperf(source: _Source) -> Iterator[Figure]:
             yield from _of_metric(source, quantity.name, lower=lower)
         else:
             yield from _of_quantity(source, heading, quantity, lower=lower)
-    yield from _from(source, "roofline", "share of the attainable rate", _attained)
+    yield from _from(source, "roofline", "fraction of the attainable rate", _attained)
 
 
 def _mlperf_hpc(source: _Source) -> Iterator[Figure]:
@@ -199,7 +200,7 @@ def _of_quantity(
     figures = ((entry.name, entry.figures.get(quantity.name)) for entry in source.analysis.entries)
     known = {run: value for run, value in figures if value is not None}
     candidates = _candidates(known, quantity.text, lower=lower)
-    yield from _best(source, title, candidates, "no run that has ended has it")
+    yield from _best(source, title, candidates, "no ended run has it")
 
 
 def _candidates(

@@ -1,4 +1,5 @@
-"""Export of an AIPerf run's trainings as MLPerf HPC result logs, which MLPerf's checker accepts.
+"""Export of an AIPerf run's training runs as MLPerf HPC result logs, which MLPerf's checker
+accepts.
 
 A log describes one training run: its start, each epoch with its evaluation, and whether the target
 was reached. ``cache_clear`` is false because caches are not cleared. A training run that the end of
@@ -51,7 +52,7 @@ def write_logs(run: Path, folder: Path) -> list[Path]:
 def _texts(view: RunView, run: Path) -> Iterator[str]:
     workload = workload_of(view.manifest.config)
     if workload.logged is None:
-        raise UsageError(f"--mlperf: the workload '{workload.name}' is none of MLPerf HPC's")
+        raise UsageError(f"--mlperf: the workload '{workload.name}' is not in MLPerf HPC")
     logs = [log for entry in read_run(run).entries for log in entry.logs]
     whole = [log for log in logs if log.succeeded is not None and log.run is not None]
     if not whole:

@@ -66,5 +66,5 @@ def target(text: str) -> Qualities:
     """Parse ``[BENCHMARK=]A``. Raises UsageError if the value is not one finite number."""
     named = qualities("--target", text)
     if len(named.values) != 1:
-        raise UsageError(f"--target {text}: one target a benchmark; several are --thresholds")
+        raise UsageError(f"--target {text}: one target per benchmark; use --thresholds for several")
     return named

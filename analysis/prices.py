@@ -16,7 +16,7 @@ from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import first_fault, in_words
 from aiperf_hpc.untrusted.files import yaml_of
 
-_CURRENCY = in_words("^[A-Z]{3}$", "a currency by ISO 4217, e.g. USD")
+_CURRENCY = in_words("^[A-Z]{3}$", "an ISO 4217 currency code, e.g. USD")
 MOST_BYTES = 256 * 1024
 PricePerHour = Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=True)]
 

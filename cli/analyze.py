@@ -35,7 +35,7 @@ def _percent(text: str | float) -> float:
     except ValueError:
         share = 0.0
     if not 0.0 < share < 1.0:
-        raise BadParameter(f"{text} is no percentage between 0 and 100")
+        raise BadParameter(f"{text} is not a percentage between 0 and 100")
     return share
 
 
@@ -70,7 +70,7 @@ class MachineOptions:
     """Facts of the machine that sources lack, and the wanted precision."""
 
     accelerators: Annotated[int | None, value("N", _positive)] = None
-    """Accelerators of each training, for sources that do not state it."""
+    """Accelerators of each training run, for sources that do not state it."""
     peaks: Annotated[Path | None, value("FILE", Path)] = None
     """The machine's peaks from `aiperf peaks`. Default: each run's peaks.json."""
     precision: Annotated[float, value("PERCENT", _percent, show_default=False)] = 0.01
@@ -94,7 +94,7 @@ class OutputOptions:
 
     report: Page = None
     mlperf: Annotated[Path | None, value("DIR", Path)] = None
-    """Write each training of a run as a log of MLPerf HPC into a new folder."""
+    """Write each training run of a run as a log of MLPerf HPC into a new folder."""
     json: Json = False
 
 
@@ -189,7 +189,7 @@ def _options(accuracy: AccuracyOptions, scale: ScaleOptions, machine: MachineOpt
 def rank(
     folder: Annotated[Path, Argument(metavar="DIR", parser=Path, help="A folder of runs.")],
     output: Annotated[
-        Path | None, path_option("--output", "PAGE.html", "Write an HTML page, too.")
+        Path | None, path_option("--output", "PAGE.html", "Also write an HTML page.")
     ] = None,
     key: Trusted = None,
     json: Json = False,

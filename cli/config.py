@@ -49,7 +49,7 @@ def show(chosen: ShowOptions) -> int:
     """
     preset, changed = chosen.preset, chosen.changed
     if changed and chosen.resolved:
-        raise UsageError("--changed shows less than --resolved; leave one of them out")
+        raise UsageError("--changed and --resolved are mutually exclusive")
     if not changed and not chosen.resolved and preset in preset_names():
         say_text(preset_text(preset))
         return 0
@@ -148,14 +148,14 @@ def _check_of(workload: Workload, config: RunConfig, division: str | None) -> in
     """Check a configuration against the closed division of another workload's benchmark."""
     if division is not None:
         raise UsageError(
-            f"--division {division}: runs of the workload '{workload.name}' are official in none; "
-            "leave it out"
+            f"--division {division}: runs of the workload '{workload.name}' are official in no "
+            "division; omit it"
         )
     checks = [rule.check(config) for rule in workload.settings_rules]
     _say_checks(checks)
     broken = bool(violations_of(checks))
     if checks:
-        verdict = "violated" if broken else "satisfied, as far as a configuration decides"
+        verdict = "violated" if broken else "satisfied as far as a configuration determines them"
         say(f"{workload.definition.benchmark}, closed division: {verdict}")
     say(f"Division: none, the benchmark's score is that of {WORKLOAD}")
     return int(broken or not checks)

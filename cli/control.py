@@ -104,7 +104,7 @@ def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -
 def _progress_of_stop(output: TextIO) -> Iterator[Callable[[RunStatus], None]]:
     """Return a function that periodically reports the replicas for which a stop waits."""
     screen, told, due = Screen(output), "", time.monotonic()
-    screen.line("stopping: the current steps end, then the score is computed")
+    screen.line("stopping: finishing the current steps, then computing the score")
 
     def tell(status: RunStatus) -> None:
         nonlocal told, due
@@ -214,7 +214,7 @@ def resume(
       $ aiperf resume 20261121-101500-imagenet-3f2a
     """
     if serving.serve is not None and serving.no_serve:
-        raise UsageError("--serve and --no-serve do not go together; leave one out")
+        raise UsageError("--serve and --no-serve are mutually exclusive")
     own = key_of(key)
     manifest, history = check_resumable(run)
     require_packages(manifest.config, manifest.launcher)

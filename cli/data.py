@@ -57,7 +57,7 @@ def prepare(
 
 def verify(
     folder: Annotated[str, Argument(metavar="DIR", help="Folder of a prepared dataset.")],
-    decode: Annotated[bool, flag("--decode", "Decode every image too (imagenet).")] = False,
+    decode: Annotated[bool, flag("--decode", "Also decode every image (imagenet).")] = False,
 ) -> int:
     """Check every byte of a prepared folder; the exit status is 1 if a file is broken.
 

@@ -234,4 +234,4 @@ def _request(network: ProfiledNetwork, steps: ProfiledSteps) -> ProfileRequest:
     if network.run is None and network.config is not None:
         assignments = network.assignments or []
         return profiling.of_config(network.config, assignments, network.graph, choice)
-    raise UsageError("name a run directory, or --config FILE|PRESET, and not both")
+    raise UsageError("name either a run directory or --config FILE|PRESET")

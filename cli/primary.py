@@ -237,7 +237,7 @@ def _end_of_job(replica: ReplicaHistory, paths: RunPaths) -> str:
     log = paths.replica_log(replica.id)
     words = _last_output_line(log)
     if replica.started is None and words is None:
-        return f"{description}; it left no record: does its node see {paths.root}?"
+        return f"{description}; it wrote no record: can its node access {paths.root}?"
     last = f", and ends with '{words}'" if words else ""
     return f"{description}; its output is in {log}{last}"
 

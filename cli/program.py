@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if codecs.lookup(error.encoding) != codecs.lookup(sys.getfilesystemencoding()):
             raise
         warn(
-            f"{error.object}: this locale ({error.encoding}) has no such file name; "
+            f"{error.object}: this locale ({error.encoding}) cannot represent this file name; "
             "set LC_ALL=C.UTF-8"
         )
         return 1

@@ -91,14 +91,13 @@ class RepeatOptions:
         """Raise UsageError for options that conflict with ``--repeat``."""
         if self.repeat is None:
             if self.same_seed:
-                raise UsageError("--same-seed is about repeated runs; give --repeat N too")
+                raise UsageError("--same-seed requires --repeat N")
             return
         if self.repeat < 2:
             raise UsageError(f"--repeat {self.repeat}: there is nothing to compare below 2 runs")
         if detach:
             raise UsageError(
-                "--repeat waits for each run to end, and --detach for none; leave --detach out and "
-                "start it with nohup or in a terminal multiplexer"
+                "--repeat and --detach are mutually exclusive; use nohup or a terminal multiplexer"
             )
 
     def configurations(self, source: str, assignments: Sequence[str]) -> list[RunConfig]:
@@ -222,14 +221,15 @@ class Series:
         stopped = self.outcomes[-1].stopped_by
         if stopped and number < len(self.configs):
             raise AIPerfError(
-                f"run {number} of {len(self.configs)} was stopped ({stopped}); no other is started"
+                f"run {number} of {len(self.configs)} was stopped ({stopped}); no further run is "
+                "started"
             )
 
     def _check_failures(self, number: int) -> None:
         last = self.outcomes[-MOST_FAILURES:]
         failed = len(last) == MOST_FAILURES and all(each.exit_status for each in last)
         if failed and number < len(self.configs):
-            raise AIPerfError(f"{MOST_FAILURES} runs in a row failed; no other is started")
+            raise AIPerfError(f"{MOST_FAILURES} runs in a row failed; no further run is started")
 
     def _peaks(self, config: RunConfig) -> str | None:
         """Return the peaks of this machine from `aiperf peaks`, for runs on this machine."""
@@ -260,7 +260,7 @@ class Series:
         try:
             found = repeatability(entries, Options(), metrics=())
         except NotMeasuredError as error:
-            warn(f"how well they agree is not measured: {error}")
+            warn(f"repeatability is not measured: {error}")
             return
         table = tables_as_lines(tables(found), window_columns())
         text = chain(("", "Repeatability"), table)

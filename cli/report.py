@@ -187,7 +187,7 @@ def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:
     if execution.execute is None:
         for name in ("seed", "dataset", "time_limit"):
             if getattr(execution, name) is not None:
-                raise UsageError(f"--{name.replace('_', '-')} is for --execute K")
+                raise UsageError(f"--{name.replace('_', '-')} requires --execute K")
         return None
     from aiperf_hpc.verification.execution.outcome import execute_again
 

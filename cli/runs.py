@@ -61,7 +61,7 @@ def list_runs(
       $ aiperf status last
     """
     if json and csv:
-        raise UsageError("--json and --csv: leave one of them out")
+        raise UsageError("--json and --csv are mutually exclusive")
     found = read_runs(folder)
     damaged = [
         f"{run.name}: {run.annotations_error}" for run in found.runs if run.annotations_error

@@ -34,7 +34,7 @@ def keygen(
     """
     from aiperf_hpc.integrity.signatures import make_key, public_path
 
-    say(f"{make_key(file, name)}: {file}, to keep secret; {public_path(file)}, to publish")
+    say(f"{make_key(file, name)}: {file}, keep it secret; {public_path(file)}, publish it")
     return 0
 
 
@@ -68,7 +68,7 @@ class WitnessOptions:
     folder: Annotated[Path, Argument(metavar="DIR", parser=Path)]
     """Folder of the server's key and log."""
     address: Annotated[str, value("HOST:PORT")] = ""
-    """Default: a port of loopback."""
+    """Default: a port on loopback."""
     tls_certificate: Certificate = None
     tls_key: CertificateKey = None
     name: Annotated[str, value("TEXT")] = ""

@@ -255,7 +255,7 @@ def _detach(paths: RunPaths, chosen: StartOptions, security: ServerSecurity) -> 
         while view.history.run_started is None:
             if process.poll() is not None:
                 raise AIPerfError(
-                    f"the primary ended at once; its output is in {paths.primary_log}"
+                    f"the primary exited immediately; its output is in {paths.primary_log}"
                 )
             time.sleep(0.1)
             view.refresh()
@@ -277,7 +277,7 @@ def conduct(
     manifest, history = RunManifest.load(paths), RunHistory(paths)
     with take_run(history, manifest, "conduct") as claim:
         if history.run_started is not None:
-            raise UsageError(f"{paths.root}: this run has been started; see `aiperf resume`")
+            raise UsageError(f"{paths.root}: this run was already started; see `aiperf resume`")
         own = key_of(key)
         return conduct_run(manifest, paths, endpoint, claim, as_json=False, key=own)
 

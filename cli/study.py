@@ -112,7 +112,7 @@ class StudyFolder:
         if self.study.exists():
             if self.study.read_text("utf-8") != written:
                 raise UsageError(
-                    f"{self.root}: another study was begun here; name a new folder with --out"
+                    f"{self.root}: this folder contains another study; name a new folder with --out"
                 )
             return
         self.root.mkdir(parents=True, exist_ok=True)

@@ -111,7 +111,7 @@ def serve(
         Path, Argument(metavar="DIR", parser=run_named, help="A folder of runs, or one run.")
     ],
     security: ServerSecurity,
-    address: Annotated[str, option("--address", "HOST:PORT", "Default: a port of loopback.")] = "",
+    address: Annotated[str, option("--address", "HOST:PORT", "Default: a port on loopback.")] = "",
 ) -> int:
     """Serve all runs in a folder, or one run, over HTTP.
 

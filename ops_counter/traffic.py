@@ -90,7 +90,7 @@ def traffic(
         CountError: a layer has no formula, or the precision or optimizer is unknown.
     """
     if precision not in PRECISION_BYTES or optimizer not in UPDATE:
-        raise CountError(f"no memory traffic is known of {optimizer} in {precision}")
+        raise CountError(f"no memory traffic is known for {optimizer} in {precision}")
     size = PRECISION_BYTES[precision]
     uses = Counter(source for node in graph.nodes for source in node.inputs)
     update = FULL * UPDATE[optimizer] + (2 * (FULL + size) if size < FULL else 0)

@@ -47,7 +47,7 @@ OWN, SCRIPT_BYTES = b"aiperf_hpc", 65_536
 """Text in a program that starts this package, and the number of bytes searched for it."""
 
 
-CPU_BUILDS = "the installed frameworks are builds for CPUs"
+CPU_BUILDS = "the installed frameworks are CPU builds"
 CUDA = "CUDA"
 """Area of the rows about NVIDIA's packages and driver.
 
@@ -74,7 +74,7 @@ PACKAGES = (
 )
 OPTIONAL = {
     "greenlet": "for aiperf simulate",
-    "nni": "for NNI's experiments, with our search as the tuner; no run needs it",
+    "nni": "for NNI experiments with this search as the tuner; no run needs it",
 }
 """Checks that only one optional feature needs."""
 
@@ -161,7 +161,7 @@ def _command() -> Check:
         detail = where if ours else f"{where} is another program of that name"
     except OSError as error:
         ours, detail = False, f"{where} cannot be read: {reason_of(error)}"
-    remedy = "write aiperf-hpc in place of aiperf: the same commands"
+    remedy = "use aiperf-hpc instead of aiperf"
     return check("command", "aiperf", ours, detail, remedy)
 
 
@@ -222,7 +222,7 @@ def conflict(libraries: Libraries) -> str | None:
 def driver_for(cuda: int) -> str:
     """Return the driver that a major version of CUDA requires."""
     oldest = LEAST_DRIVERS.get(cuda)
-    return f"NVIDIA's driver {oldest} or later" if oldest else "a newer driver of NVIDIA's"
+    return f"NVIDIA's driver {oldest} or later" if oldest else "a newer NVIDIA driver"
 
 
 def energy_checks() -> Iterator[Check]:
@@ -284,5 +284,5 @@ def examine_storage(folder: Path) -> Iterator[Check]:
         )
     yield check("storage", "writable", not remedy, detail, remedy, required=True)
     detail = f"{kind} is {'a' if shared else 'no'} network file system"
-    remedy = "needed for several nodes only: a folder on NFS or the like"
+    remedy = "needed for several nodes only: a folder on NFS or similar"
     yield check("storage", "shared", shared, detail, remedy)

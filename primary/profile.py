@@ -153,10 +153,8 @@ def _of_run(view: RunView, wanted: str | None, dataset: DatasetInfo) -> tuple[Gr
 def _hash(view: RunView, wanted: str) -> str:
     found = sorted(g for g in view.history.graphs if wanted and g.startswith(wanted))
     if len(found) != 1:
-        what = f"{len(found)} graphs of that beginning" if found else "no such graph"
-        raise UsageError(
-            f"--graph {wanted}: {view.paths.root} has {what}; its report names them all"
-        )
+        what = f"{len(found)} graphs with that prefix" if found else "no such graph"
+        raise UsageError(f"--graph {wanted}: {view.paths.root} has {what}; its report lists all")
     return found[0]
 
 

@@ -76,7 +76,7 @@ def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int)
     bound = os.environ.get(BOUND)
     if bound is not None and not engine.accelerators:
         raise PreflightError(
-            f"engine '{engine.name}' does not see the accelerator that was given to it ({bound}): "
+            f"engine '{engine.name}' does not see the accelerator that it was allocated ({bound}): "
             "it would train on the CPU; install the engine's build for it, or set engine.device=cpu"
         )
     settings = manifest.config.engine

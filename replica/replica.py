@@ -298,7 +298,7 @@ class Replica:
     def _study(self, context: ReplicaContext) -> BaseStorage:
         """Return the storage of this attempt's study; its problems are recorded."""
         path = self._paths.study(self._who.replica, self._who.incarnation)
-        remedy = "it was written anew, with all that was tried"
+        remedy = "it was rewritten with all trials"
         return self._host.study(path, self._patience, partial(context.report, path, remedy=remedy))
 
     def _beat(self, journal: JournalWriter, workers: Workers) -> None:

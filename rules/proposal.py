@@ -23,6 +23,6 @@ def unlike_proposal(started: TrialStarted, proposal: Proposal) -> Iterator[str]:
         step.get("kind") == RESIZED and step.get("kernel") == kernel is not None for step in more
     )
     if own != proposed.morphisms or not resized:
-        yield f"it was not grown as {proposal.id} was"
+        yield f"its morphisms are not those of {proposal.id}"
     elif not more and started.graph != proposed.graph:
         yield f"its graph is not that of {proposal.id}"

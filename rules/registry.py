@@ -208,7 +208,7 @@ CONSISTENCY: Final[Sequence[Rule[Evidence]]] = (
     Rule("time", "no replica used more time than elapsed", trial_order.time),
     Rule("rates", "rates are below each device's peak and vary plausibly",
          rates.rates),
-    Rule("signs", "active processes recorded heartbeats", recorded_replicas.heartbeats),
+    Rule("heartbeats", "active processes recorded heartbeats", recorded_replicas.heartbeats),
     Rule("machines", "replicas ran on the machines that their ranks describe",
          recorded_replicas.machines),
     Rule("score", "operations, OPS and regulated score equal the recomputed ones", score.score),

@@ -48,9 +48,9 @@ class Policy:
             return ProblemError(
                 HTTPStatus.FORBIDDEN,
                 "read-only",
-                "this service only reads; start it with --token-file to change something",
+                "this service is read-only; start it with --token-file to allow changes",
             )
-        what = "this token is not known" if shown is not None else "a token is needed"
+        what = "unknown token" if shown is not None else "a token is needed"
         return ProblemError(
             HTTPStatus.UNAUTHORIZED, "token-needed", f"{what}: Authorization: Bearer TOKEN"
         )
@@ -66,7 +66,7 @@ class Policy:
         return ProblemError(
             HTTPStatus.FORBIDDEN,
             "host-not-allowed",
-            "ask for this service as localhost or 127.0.0.1, or show a token",
+            "address this service as localhost or 127.0.0.1, or send a token",
         )
 
 
@@ -145,7 +145,7 @@ class BodyLimit:
 
 def _too_long(most: int) -> ProblemError:
     status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-    return ProblemError(status, "too-long", f"a body has {most} bytes at most")
+    return ProblemError(status, "too-long", f"a request body has at most {most} bytes")
 
 
 def _refuse(refusal: ProblemError) -> ASGIApp:

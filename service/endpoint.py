@@ -47,7 +47,7 @@ def _split(text: str) -> tuple[str, str]:
         _demand(bool(re.fullmatch(r"[0-9A-Fa-f:.]+(%[\w.-]+)?", host)), text, "no IPv6 address")
         return host, rest[1:]
     host, colon, port = text.rpartition(":")
-    _demand(":" not in host, text, "an IPv6 address stands in brackets, as in [::1]:8765")
+    _demand(":" not in host, text, "write an IPv6 address in brackets, as in [::1]:8765")
     _demand(bool(re.fullmatch(r"[\w.-]*", host, re.ASCII)), text, "no host name")
     _demand(bool(colon) or port[:1].isdecimal(), text, "there is no port")
     return host, port
@@ -144,7 +144,8 @@ class Endpoint:
             return Tokens.read(self.token_file)
         if not self.open_reading:
             raise UsageError(
-                f"others can reach {self.host}: name who may read with --token-file FILE; {HOW_TO}"
+                f"{self.host} is reachable from other hosts: require a token with --token-file "
+                f"FILE; {HOW_TO}"
             )
         return None
 
@@ -153,7 +154,7 @@ class Endpoint:
         if self.certificate is None and self.key is None:
             return
         if self.certificate is None or self.key is None:
-            raise UsageError("--tls-certificate and --tls-key go together; name both")
+            raise UsageError("--tls-certificate and --tls-key must be given together")
         files = f"the certificate {self.certificate} with the key {self.key}"
         with restated(f"cannot use {files}", caught=(OSError, ValueError)):  # SSLError: an OSError
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -102,7 +102,7 @@ def _families(
     yield _metric("aiperf_runs", "Runs by state.", {(k,): v for k, v in states.items()}, ["state"])
     yield _metric(
         "aiperf_run_info",
-        "What a run is; always 1.",
+        "A run's description in labels; always 1.",
         {(r.name, r.run_id, r.preset, r.workload, r.dataset, r.launcher): 1 for r in listed.runs},
         ["run", "run_id", "preset", "workload", "dataset", "launcher"],
     )
@@ -158,8 +158,8 @@ def _of_statuses(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
 NODE_METRICS: tuple[tuple[str, str, Callable[[NodeStatus], float | None]], ...] = (
     ("cpu_ratio", "Use of all logical CPUs, 0 to 1.", lambda n: _ratio(n.cpu_percent)),
     ("accelerator_ratio", "Mean use of accelerators.", lambda n: _ratio(n.accelerator_percent)),
-    ("memory_bytes", "Memory in use, by whoever.", lambda n: n.memory_bytes),
-    ("power_watts", "Power of all that is metered.", lambda n: n.watts),
+    ("memory_bytes", "Memory in use by all processes.", lambda n: n.memory_bytes),
+    ("power_watts", "Power of all metered components.", lambda n: n.watts),
     ("disk_read_bytes_per_second", "Read from disks.", lambda n: n.disk_read_rate),
     ("disk_written_bytes_per_second", "Written to disks.", lambda n: n.disk_written_rate),
     ("network_received_bytes_per_second", "Received.", lambda n: n.network_received_rate),
@@ -175,7 +175,7 @@ def _of_telemetry(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
             (run, node.host): value(node) for run, each in telemetry.items() for node in each.nodes
         }
         yield _metric(f"aiperf_node_{name}", text, told, ["run", "host"])
-    name, text = "aiperf_run_energy_joules", "Energy of what is metered."
+    name, text = "aiperf_run_energy_joules", "Energy of all metered components."
     energy = {(run, str(t.energy.label)): t.energy.joules for run, t in telemetry.items()}
     yield _metric(name, text, energy, ["run", "label"], CounterMetricFamily)
 

@@ -128,8 +128,8 @@ def _no_route(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code)
     kind = status.phrase.lower().replace(" ", "-")
     detail = {
-        HTTPStatus.NOT_FOUND: "there is nothing at this address; /openapi.json lists the addresses",
-        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not possible at this address",
+        HTTPStatus.NOT_FOUND: "no such path; /openapi.json lists all paths",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not allowed for this path",
     }.get(status, str(error.detail))
     return problem_response(ProblemError(status, kind, detail), error.headers)
 

@@ -143,7 +143,7 @@ class RunQueue:
         with self._lock:
             entry = self.submitted(name)
             if entry.state is not SubmissionState.QUEUED:
-                raise conflict(f"submission {name} is {entry.state}; only one that waits can be")
+                raise conflict(f"submission {name} is {entry.state}; only a waiting one can be")
             return self._change(entry, SubmissionState.CANCELLED)
 
     def stop(self, paths: RunPaths) -> None:
@@ -263,7 +263,7 @@ class RunQueue:
             (self.folder / name).exists() or name in {e.submission.name for e in waiting}
         )
         if taken:
-            raise conflict(f"there is a run {name!r} already, or one that waits; name another one")
+            raise conflict(f"a run or submission {name!r} exists already; choose another name")
 
     def _change(
         self, entry: Submitted, state: SubmissionState, *, run: str | None = None, reason: str = ""
@@ -294,7 +294,7 @@ def _read(folder: Path) -> Iterator[tuple[str, Submitted]]:
             yield path.stem, Submitted.model_validate_json(path.read_bytes())
         except ValidationError:
             raise RunDirectoryError(
-                f"{path} is damaged; remove it, which only forgets one submission"
+                f"{path} is damaged; removing it discards only one submission"
             ) from None
 
 
@@ -320,7 +320,7 @@ def owned(folder: Path) -> Iterator[Path]:
         UsageError: another service has locked the folder.
         RunDirectoryError: the folder is not writable.
     """
-    own, advice = folder / FOLDER, "; without --token-file it is only read"
+    own, advice = folder / FOLDER, "; without --token-file it is read-only"
     what = f"cannot write in {folder}, where runs are to be started"
     with restated(what, RunDirectoryError, advice):
         own.mkdir(exist_ok=True)
@@ -340,13 +340,13 @@ def _lock(file: int, folder: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UsageError(
-            f"{folder} is served already, by {_owner(file)}: ask that service, or end it; without "
+            f"{folder} is served already, by {_owner(file)}: use that service, or stop it; without "
             "--token-file any number of services may read"
         ) from None
     except OSError as error:
         raise RunDirectoryError(
-            f"the file system of {folder} has no locks ({reason_of(error)}), by which one service "
-            "changes it at a time; without --token-file it is only read"
+            f"the file system of {folder} has no locks ({reason_of(error)}), which ensure that "
+            "only one service changes it; without --token-file it is read-only"
         ) from None
 
 

@@ -208,7 +208,7 @@ class FolderOfRuns(Runs):
         with self._lock:
             loading = self._take_rows(loading, rows, unreadable)
             for name in self._served.keys() - found.keys():
-                unreadable[name] = f"the run directory of {name} is missing; put it back"
+                unreadable[name] = f"the run directory of {name} is missing; restore it"
         latest = sorted(rows.values(), key=age_order, reverse=True)
         return _list(tuple(latest), tuple(loading), unreadable, len(foreign))
 

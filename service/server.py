@@ -132,7 +132,7 @@ class ServerThread:
             if not self._thread.is_alive() or time.monotonic() > end:
                 self.stop()
                 listener.close()
-                raise AIPerfError(f"the service at {self.url} did not come up")
+                raise AIPerfError(f"the service at {self.url} did not start")
             time.sleep(0.01)
 
     def stop(self) -> None:

@@ -47,7 +47,7 @@ class OpenStreams:
         """Return the reason why no further stream can be opened, or None if one can."""
         if self.count < self.most:
             return None
-        detail = f"{self.most} streams of events are open, and no more can be; ask for /events"
+        detail = f"{self.most} event streams are open, which is the limit; poll /events"
         return ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", detail)
 
 

@@ -48,7 +48,7 @@ class Submission(Answer):
             repr(self.settings).encode()
             self.preset.encode()
         except UnicodeEncodeError:
-            raise ValueError("settings and preset are text that UTF-8 can write") from None
+            raise ValueError("settings and preset must be valid UTF-8") from None
         return self
 
     def config(self) -> RunConfig:

@@ -92,7 +92,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> b
     except OSError as error:
         raise AwayError(_line(reason_of(error))) from None
     except (http.client.HTTPException, ValueError) as error:
-        raise AwayError(_line(f"no answer of HTTP: {error!r}")) from None
+        raise AwayError(_line(f"invalid HTTP response: {error!r}")) from None
     if len(content) > LONGEST:
         raise AwayError(f"its answer is longer than {LONGEST:,} bytes")
     return content
@@ -304,7 +304,7 @@ class _Submitter(threading.Thread):
             self._show_the_end()
         except AIPerfError as error:
             # The journal cannot be written; the run itself reports the reason.
-            self._say(f"{self._witness.url} is shown no more: {error}")
+            self._say(f"{self._witness.url} no longer receives digests: {error}")
 
     def _show_while_it_lasts(self) -> None:
         due, failures = 0.0, 0
@@ -342,5 +342,9 @@ class _Submitter(threading.Thread):
         if bool(why) != bool(self._away):
             url = self._witness.url
             self._journal.append(WitnessState(url=url, reachable=not why, detail=why))
-            self._say(f"{url} is no witness now: {why}" if why else f"{url} is a witness again")
+            self._say(
+                f"{url} does not respond as a witness: {why}"
+                if why
+                else f"{url} responds as a witness again"
+            )
         self._away = why

@@ -139,7 +139,7 @@ def epochs_rule(wanted: int) -> Rule[RunConfig]:
 
 
 def reached_rule(metric: QualityMetric, target: float) -> Rule[RunEvidence]:
-    """Return the rule that all completed trainings, and at least one, reach the target quality.
+    """Return the rule that all completed training runs, and at least one, reach the target quality.
 
     The quality of a trial is that of its last epoch, whose network is the result.
     """
@@ -148,10 +148,10 @@ def reached_rule(metric: QualityMetric, target: float) -> Rule[RunEvidence]:
         ended = [trial for trial in run.trials if trial.state is TrialState.COMPLETED]
         last = [trial.evaluations[-1].quality for trial in ended if trial.evaluations]
         good = sum(metric.reaches(quality, target) for quality in last)
-        yield Found(f"{good} of {len(ended)} trainings")
+        yield Found(f"{good} of {len(ended)} training runs")
         if not good:
-            yield f"no training has reached {target:g}"
+            yield f"no training run has reached {target:g}"
         elif good < len(ended):
-            yield f"{len(ended) - good} of {len(ended)} trainings did not reach {target:g}"
+            yield f"{len(ended) - good} of {len(ended)} training runs did not reach {target:g}"
 
     return Rule("reached", "all, and at least 1", findings)

@@ -68,7 +68,7 @@ def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) ->
     scored = order[drop : len(order) - (drop - failed)]
     if scored:
         return ScoredRuns(tuple(scored), True, ())
-    few = f"too few runs, {runs}, to leave out the fastest and the slowest: all count"
+    few = f"too few runs ({runs}) to omit the fastest and the slowest: all count"
     return ScoredRuns(tuple(order), failed == 0, (few,))
 
 
@@ -80,7 +80,7 @@ def mean_without_extremes(values: Sequence[float], drop: int = 1) -> float:
     """
     scored = sorted(values)[drop : len(values) - drop]
     if not scored:
-        raise NotMeasuredError(f"{len(values)} values are too few to leave out {2 * drop}")
+        raise NotMeasuredError(f"{len(values)} values are too few to omit {2 * drop}")
     return sum(scored) / len(scored)
 
 

@@ -140,7 +140,7 @@ def log_pca(throughputs: Sequence[float], epochs: Sequence[float]) -> PrincipalC
     _, strengths, directions = np.linalg.svd(logs - centre, full_matrices=False)
     variance = strengths**2
     if len(logs) < 2 or variance.sum() <= 1e-24 * len(logs):
-        raise NotMeasuredError("principal components need trainings that differ")
+        raise NotMeasuredError("principal components need training runs that differ")
     first = directions[0] if directions[0][0] >= 0.0 else -directions[0]
     along, across = (float(part) for part in first)
     return PrincipalComponent(
@@ -166,7 +166,7 @@ def _logarithms(values: Sequence[float]) -> list[float]:
 
 def _positive(value: float, name: str) -> float:
     if not (value > 0.0 and math.isfinite(value)):
-        raise NotMeasuredError(f"{name} is {value:g}, where a positive number is needed")
+        raise NotMeasuredError(f"{name} is {value:g}; a positive number is required")
     return value
 
 
@@ -180,6 +180,4 @@ def _exp(value: float) -> float:
     try:
         return math.exp(value)
     except OverflowError:
-        raise NotMeasuredError(
-            "the prediction is larger than any number: scale too far away"
-        ) from None
+        raise NotMeasuredError("the prediction overflows: the scale is too far away") from None

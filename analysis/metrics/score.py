@@ -50,7 +50,7 @@ def error(log: TrainingLog) -> float:
         NotMeasuredError: the quality is not AIPerf's accuracy, or there is no evaluation.
     """
     if log.quality is None or log.quality.name != ACCURACY.name:
-        raise NotMeasuredError("the quality is no share of the samples")
+        raise NotMeasuredError("the quality is not a fraction of the samples")
     values = [e.quality for e in log.evaluations if e.quality is not None]
     if not values:
         raise NotMeasuredError("no evaluation was completed")

@@ -72,7 +72,7 @@ def bootstrap_limits(values: Sequence[float], confidence: float = 0.95) -> Confi
         low, high = _bootstrap(known, confidence, method)
         if math.isfinite(low) and math.isfinite(high):
             return ConfidenceInterval(low=low, high=high, method=name)
-    raise NotMeasuredError("the bootstrap has no interval of these values")
+    raise NotMeasuredError("the bootstrap yields no interval for these values")
 
 
 def _bootstrap(values: NDArray[np.float64], confidence: float, method: str) -> tuple[float, float]:

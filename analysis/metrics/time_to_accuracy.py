@@ -83,7 +83,7 @@ def _improvements(
         if not evaluation.ended >= before:
             return found, (
                 f"{log.source}: time goes backwards at evaluation {number}, "
-                f"{before - evaluation.ended:.6g} s before the one ahead of it"
+                f"{before - evaluation.ended:.6g} s before the previous one"
             )
         before = evaluation.ended
         value = evaluation.quality

@@ -54,7 +54,7 @@ def run_seconds(log: TrainingLog) -> float:
 def time_to_solution(log: TrainingLog) -> float:
     """Time from the start to the end of a training run that reached its target."""
     if log.timeline is not None:
-        raise NotMeasuredError("a run that searches ends by its time: see the time to accuracy")
+        raise NotMeasuredError("a search ends when its time is over; see the time to accuracy")
     seconds = run_seconds(log)
     if not reached_target(log):
         raise NotMeasuredError("the training did not reach its target")
@@ -101,7 +101,7 @@ def staging_outside(log: TrainingLog) -> float:
     """Part of the staging time that the time to solution does not contain."""
     outside = length(staging_spans(log)) - staging_inside_seconds(log)
     if outside <= 0:
-        raise NotMeasuredError("all of its staging lies inside the run")
+        raise NotMeasuredError("all of its staging is inside the run")
     return outside / MINUTE
 
 

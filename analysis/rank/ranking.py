@@ -112,7 +112,7 @@ def rank_runs(
             entry, processes = _entry(name, paths, trusted)
             for key in (entry.run_id, processes):
                 if (same := known.setdefault(key, entry)) is not entry:
-                    raise _NotRankedError(f"it is the run of {same.name} again")
+                    raise _NotRankedError(f"it is a copy of the run {same.name}")
             entries.append(entry)
         except _NotRankedError as why:
             excluded.append(ExcludedRun(name=name, reasons=why.args))

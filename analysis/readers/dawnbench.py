@@ -122,7 +122,7 @@ def _table(text: str) -> _Table:
         if len(cells) == len(columns):
             table.rows[number] = dict(zip(columns, cells, strict=True))
         else:
-            fault = f"line {number}: {len(cells)} cells for {len(columns)} columns: unread"
+            fault = f"line {number}: {len(cells)} cells for {len(columns)} columns: skipped"
             table.problems.append(fault)
     if not table.rows:
         raise UsageError("no rows below the header")
@@ -138,7 +138,7 @@ def _columns(header: str) -> tuple[str, ...]:
     if not set(QUALITIES) & set(names):
         raise UsageError(f"no column of {', '.join(QUALITIES)} (columns: {listed})")
     if len(set(names)) < len(names):
-        raise UsageError(f"a column stands twice (columns: {listed})")
+        raise UsageError(f"a column occurs twice (columns: {listed})")
     return tuple(names)
 
 
@@ -228,7 +228,7 @@ def _quality(task: Task | None, columns: Sequence[str], problems: list[str]) -> 
         return Quality(name=task.quality, higher_is_better=True, target=task.target)
     name = next(name for name in QUALITIES if name in columns)
     wanted = f"{task.name} is measured by {task.quality}: " if task else ""
-    problems.append(f"{wanted}only {name} is there, for which there is no target")
+    problems.append(f"{wanted}only {name} is recorded, for which there is no target")
     return Quality(name=name, higher_is_better=True, target=None)
 
 
@@ -243,12 +243,12 @@ def _unit(quality: Quality, cells: Sequence[str], problems: list[str]) -> int:
     if quality.name == "f1Score":
         if not known or fractions:
             return 0
-        problems.append("f1Score is in percent: divided by 100, as DAWNBench has fractions")
+        problems.append("f1Score is in percent: divided by 100, because DAWNBench uses fractions")
         return -2
     if not fractions or max(known) == 0.0:
         return 0
     problems.append(
-        f"{quality.name} is a fraction of 1: multiplied by 100, as DAWNBench has percent"
+        f"{quality.name} is a fraction of 1: multiplied by 100, because DAWNBench uses percent"
     )
     return 2
 
@@ -263,7 +263,7 @@ def _rows(table: _Table, quality: str, power: int, problems: list[str]) -> list[
     for line, cells in table.rows.items():
         hours, value = finite_number(cells["hours"]), _scaled(cells[quality], power)
         if hours is None:
-            faults.append(f"line {line}: hours '{cells['hours'][:40]}' is no number: unread")
+            faults.append(f"line {line}: hours '{cells['hours'][:40]}' is not a number: skipped")
             continue
         if value is None:
             faults.append(f"line {line}: {quality} '{cells[quality][:40]}' is no number")
@@ -342,7 +342,7 @@ def _cost(described: Mapping[str, Any], key: str, problems: list[str]) -> float 
     found = _PRICE.fullmatch(stated.strip()) if isinstance(stated, str) else None
     cost = finite_number(found["number"] if found else stated)
     if cost is None or cost <= 0.0:
-        problems.append(f"{key} is {str(stated)[:40]!r}, which is no price: no cost")
+        problems.append(f"{key} is {str(stated)[:40]!r}, which is not a price: no cost")
         return None
     if found:
         problems.append(f"{key} is text: read as {cost:g} USD")
@@ -356,7 +356,7 @@ def _inference(json: Path, described: Mapping[str, Any]) -> Entry:
     latency = stated / 1000.0 if stated is not None and stated > 0.0 else None
     cost = _cost(described, "cost", problems)
     if latency is None and cost is None:
-        raise UsageError("neither 'latency' nor 'cost' is a number above 0: no entry of inference")
+        raise UsageError("neither 'latency' nor 'cost' is a number above 0: not an inference entry")
     columns = [name for name in QUALITIES if name in described]
     task = _task(json, columns, problems)
     quality, value = None, None
@@ -365,7 +365,7 @@ def _inference(json: Path, described: Mapping[str, Any]) -> Entry:
         text = str(described[quality.name])
         value = _scaled(text, _unit(quality, [text], problems))
         if value is None:
-            problems.append(f"{quality.name} is {text[:40]!r}, which is no number")
+            problems.append(f"{quality.name} is {text[:40]!r}, which is not a number")
     else:
         problems.append(f"none of {', '.join(QUALITIES)} is stated")
     return Entry(
@@ -390,4 +390,4 @@ def _scaled(cell: str, power: int) -> float | None:
 def _few(problems: Sequence[str], most: int = 3) -> list[str]:
     """Return the first problems of one kind, and the number of others."""
     more = len(problems) - most
-    return [*problems[:most], *([f"{more} lines more are like these"] if more > 0 else [])]
+    return [*problems[:most], *([f"{more} more lines are like these"] if more > 0 else [])]

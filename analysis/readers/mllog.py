@@ -207,7 +207,7 @@ def _contradicted(
     if not succeeded or quality is None or quality.target is None:
         return
     if quality.first_reached(evaluations) is None:
-        yield f"it reports success, and no evaluation reached the target, {quality.target:g}"
+        yield f"it reports success, but no evaluation reached the target, {quality.target:g}"
 
 
 def _quality(
@@ -252,7 +252,7 @@ def _stated_accelerators(settings: Mapping[str, Any]) -> int | None:
 def _taken_for_accelerators(settings: Mapping[str, Any]) -> Iterator[str]:
     ranks = _count(settings, "number_of_ranks")
     if ranks is not None and _stated_accelerators(settings) is None:
-        yield f"{ranks:,} accelerators by its number_of_ranks: it does not state how many there are"
+        yield f"{ranks:,} accelerators, from its number_of_ranks: their number is not stated"
 
 
 def _count(settings: Mapping[str, Any], *keys: str) -> int | None:

@@ -116,9 +116,9 @@ class LineReader:
     def problems(self) -> Iterator[str]:
         """Yield a problem for each kind of unreadable line."""
         if self._long.count:
-            yield f"{self._long} longer than {MAX_LINE >> 20} MiB and passed over"
+            yield f"{self._long} longer than {MAX_LINE >> 20} MiB and skipped"
         if self._broken.count:
-            yield f"{self._broken} not in mllog's format and passed over"
+            yield f"{self._broken} not in mllog's format and skipped"
 
     def _pass_long_line(self) -> None:
         self._long.add(self._line)

@@ -84,7 +84,7 @@ class Run:
         if self._later:
             yield f"{self._later} run_starts after run_stop: what follows run_stop was not read"
         if self.stopped is None:
-            yield "no run_stop: the run broke off"
+            yield "no run_stop: the run was cut off"
         elif self.stopped < self.started:
             yield f"run_stop is {self.started - self.stopped:.3f} s before run_start"
         elif self.succeeded is False:

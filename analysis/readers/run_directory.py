@@ -1,8 +1,8 @@
 """Reader of AIPerf run directories, each of which is an entry.
 
 A run that trains one network repeatedly (``search.method: fixed``) is an entry with several
-training runs. A search is one training of all replicas together, with its timed interval, executed
-samples and best quality over time.
+training runs. A search is one training run of all replicas together, with its timed interval,
+executed samples and best quality over time.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _problems(view: RunView) -> Iterator[str]:
     if history.primary_failure is not None:
         yield f"the primary failed: {history.primary_failure}"
     if history.end_utc is None:
-        yield "the run has no end: it still runs, or was cut off"
+        yield "the run has no end: it is still running, or was cut off"
         return
     yield from (
         f"{path.relative_to(root)} ends in an unfinished line" for path in sorted(history.torn)

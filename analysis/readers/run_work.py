@@ -69,7 +69,7 @@ def work_of(path: Path) -> RunWork:
     """
     view = RunView.read(RunPaths(path))
     if view.manifest.simulated or view.manifest.config.engine.name == "simulated":
-        raise NotMeasuredError("its time is that of a simulation")
+        raise NotMeasuredError("its time is simulated")
     replicas = view.history.replicas.values()
     known = [(r, r.started, r.dataset) for r in replicas if r.started and r.dataset]
     if not known:
@@ -135,7 +135,7 @@ def _from_storage(view: RunView, dataset: DatasetInfo) -> str:
     if settings.name not in _STREAMED:
         return f"the dataset {dataset.name} is in memory"
     if settings.cache == "memory":
-        return "the dataset was brought to memory first"
+        return "the dataset was loaded into memory first"
     return ""
 
 

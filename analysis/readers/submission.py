@@ -246,7 +246,7 @@ def _convergence_scale(folder: Path, problems: list[str]) -> float | None:
         problems.append(f"scaling.json: {error}")
         return None
     if isinstance(factor, str) or (number := finite_number(factor)) is None:
-        problems.append("scaling.json: no number as scaling_factor")
+        problems.append("scaling.json: scaling_factor is not a number")
         return None
     if number < 1:
         problems.append(f"scaling.json: scaling_factor {factor} is below 1")

@@ -60,7 +60,7 @@ class Contender:
         if trainings == 1:
             return f"never reached: the best is {self.best:.6g}"
         fell = sum(progress.time_to(threshold) is None for progress in self.progress)
-        return f"never reached by {fell + self.lost} of {trainings} trainings"
+        return f"never reached by {fell + self.lost} of {trainings} training runs"
 
 
 class ContestResult(Value):
@@ -136,7 +136,7 @@ def _contest(
     target, notes = _target(members, higher)
     contenders, unmeasured = measured_each(members, lambda entry: _contender(entry, options))
     aim = "" if target is None else f" {'≥' if higher else '≤'} {target:g}"
-    weak = ", all trainings at once" if scenario == "weak" else ""
+    weak = ", all training runs at once" if scenario == "weak" else ""
     summary = ContestResult(
         title=f"{benchmark}, {quality}{aim}{weak}",
         benchmark=benchmark,

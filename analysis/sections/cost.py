@@ -164,7 +164,7 @@ def _unpriced(entry: Entry, options: Options) -> str:
     own = ""
     if system.cost_per_hour is not None:
         own = f"; its own price is in USD, the table's in {options.prices.currency}"
-    return f"no price of {what} in the price table{own}"
+    return f"no price for {what} in the price table{own}"
 
 
 def tables(found: CostToAccuracy) -> Iterator[Table]:

@@ -56,7 +56,7 @@ def inference(entries: Sequence[Entry], _options: Options) -> InferenceResults:
         if entry.inference:
             groups.setdefault(entry.benchmark, {})[entry.name] = entry.inference
     if not groups:
-        raise NotMeasuredError("no entry is of inference")
+        raise NotMeasuredError("no entry measures inference")
     return InferenceResults(
         benchmarks=tuple(_serving(name, found) for name, found in groups.items())
     )

@@ -96,7 +96,7 @@ def noise_of(logs: Sequence[TrainingLog]) -> Noise:
 
 
 def _timeline(log: TrainingLog) -> SearchTimeline:
-    return required(log.timeline, f"{log.source} does not state what it executed when")
+    return required(log.timeline, f"{log.source} does not record executed samples over time")
 
 
 def _machine_rates(timelines: Sequence[SearchTimeline]) -> tuple[list[float], str]:

@@ -134,7 +134,7 @@ def repeatability(
     worth = [each for each in found if len(each.logs) > 1 or each.searches]
     if not worth:
         raise NotMeasuredError(
-            "no repetitions: no entry has two trainings, and no two runs have the same settings"
+            "no repetitions: no entry has two training runs, and no two runs have the same settings"
         )
     return Repeatability(
         precision=options.precision,
@@ -303,7 +303,7 @@ def _notes(of: Repetition) -> Iterator[str]:
     methods = dict.fromkeys(v.interval.method for v in of.variations if v.interval)
     yield from (f"intervals: {method}" for method in methods)
     if any(v.too_few_runs and v.interval for v in of.variations):
-        yield f"of fewer than {FEW} runs, bootstrapped intervals are too narrow"
+        yield f"bootstrapped intervals of fewer than {FEW} runs are too narrow"
     yield from reasons(
         {v.title: why for v in of.variations if (why := v.interval_unavailable_reason)}
     )
@@ -328,11 +328,12 @@ def _length(of: RunLength | None) -> Iterator[str]:
     needed = f"for a standard error of {percent(of.precision, 1)} of OPS a run must last"
     if of.within_seconds is not None:
         least = "" if of.steady else " at least"
-        yield f"{needed}{least} {duration(of.within_seconds)} by how the rate varied within runs"
+        enough = duration(of.within_seconds)
+        yield f"{needed}{least} {enough} from the variation of the rate within runs"
     else:
         yield f"{needed}: not known from within runs: {of.within_unavailable_reason}"
     if of.between_seconds is not None:
-        yield f"{needed} {duration(of.between_seconds)} by how much the runs differ"
+        yield f"{needed} {duration(of.between_seconds)} from the differences between runs"
 
 
 def _verdicts_table(of: Repetition) -> Table:

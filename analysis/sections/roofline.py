@@ -248,12 +248,14 @@ def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
     engines = {sweep.engine for sweep in peaks.sweeps}
     engine = own_engine if own_engine in engines or not engines else min(engines)
     if engine != own_engine:
-        notes.append(f"the peaks are of engine {engine}, the run was by {own_engine}")
+        notes.append(f"the peaks are of engine {engine}, the run used {own_engine}")
     compute: dict[str, float] = {}
     products = list(peaks.products(engine, accelerator=on_accelerator))
     if rising := dict.fromkeys(sweep.precision for sweep in products if sweep.rising):
         named = ", ".join(rising)
-        notes.append(f"peaks: the rate still rose at the last size there was time for, in {named}")
+        notes.append(
+            f"peaks: the rate was still rising at the largest size that was measured, for {named}"
+        )
     for sweep in products:
         best = share * max(reading.best for reading in sweep.readings)
         compute[sweep.precision] = max(best, compute.get(sweep.precision, 0.0))
@@ -262,7 +264,7 @@ def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
     sweeps = peaks.memory(engine, accelerator=on_accelerator)
     memory = max((share * r.best for sweep in sweeps for r in sweep.readings), default=None)
     if memory is None:
-        notes.append("the peaks have no bandwidth of this run's kind of device")
+        notes.append("the peaks have no bandwidth for this run's type of device")
     return Ceilings(
         fraction=share,
         compute=compute,

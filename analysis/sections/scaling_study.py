@@ -213,10 +213,10 @@ def _entry_scale(entry: Entry) -> _EntryScale:
     # If none reached the target, all count, since their throughput is valid.
     logs = [entry.logs[place] for place in scored.indices] or list(entry.logs)
     if not logs:
-        raise NotMeasuredError("the entry has no trainings")
+        raise NotMeasuredError("the entry has no training runs")
     accelerators = _common(log.accelerators for log in logs)
     if not accelerators:
-        raise NotMeasuredError("the number of accelerators of all its trainings is unknown")
+        raise NotMeasuredError("the number of accelerators of all its training runs is unknown")
     point = MeasuredScale(
         entry=entry.name,
         accelerators=accelerators,
@@ -245,7 +245,7 @@ def _spread(of: Callable[[TrainingLog], float], logs: Sequence[TrainingLog]) -> 
     values = tuple(of(log) for log in logs)
     for log, value in zip(logs, values, strict=True):
         if not value > 0.0:
-            raise NotMeasuredError(f"{log.source} gives {value:g}, where a positive number belongs")
+            raise NotMeasuredError(f"{log.source} gives {value:g}; a positive number is required")
     deviation = stdev(values) if len(values) > 1 else None
     return Spread(mean=fmean(values), deviation=deviation, values=values)
 
@@ -296,7 +296,7 @@ def _epochs_by_batch(points: Iterable[ScalingPoint]) -> PowerLaw:
         if point.global_batch_size and point.epochs
     ]
     if len({batch for batch, _ in pairs}) < 2:
-        raise NotMeasuredError("no two batch sizes of trainings that converged")
+        raise NotMeasuredError("no two batch sizes of training runs that converged")
     return fit_power_law(*zip(*pairs, strict=True))
 
 
@@ -325,7 +325,7 @@ def _component(points: Iterable[ScalingPoint]) -> PrincipalComponent:
         for pair in zip(point.throughput.values, point.epochs.values, strict=True)
     ]
     if not pairs:
-        raise NotMeasuredError("no training converged")
+        raise NotMeasuredError("no training run converged")
     return log_pca(*zip(*pairs, strict=True))
 
 

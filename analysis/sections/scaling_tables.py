@@ -85,7 +85,7 @@ def _in_words(component: PrincipalComponent) -> str:
     power = component.exponent
     law = "epochs alone differ" if power is None else f"epochs ~ throughput^{power:.3f}"
     return (
-        f"principal component of {component.trainings} trainings in logarithms: {law}, "
+        f"principal component of {component.trainings} training runs in logarithms: {law}, "
         f"{percent(component.explained, 1)} of the variance"
     )
 
@@ -119,7 +119,7 @@ def _laws(work: EqualWork) -> Iterator[str]:
     if work.minutes.residual is None:
         yield "two points determine these laws: their uncertainty is not known"
     else:
-        yield "in brackets: where one more entry would lie with a probability of 95 %"
+        yield "in brackets: the 95 % prediction interval of one more entry"
     if work.superlinear:
         yield (
             "throughput grows faster than the scale, so more differs than the scale: "

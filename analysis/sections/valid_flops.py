@@ -80,7 +80,7 @@ def valid_flops(flops: float, quality: Quality, achieved: float, exponent: int) 
     ratio = score.quality_ratio(achieved, target, higher_is_better=quality.higher_is_better)
     missing = f"quality {achieved:g} with target {target:g}: their ratio is meaningless"
     ratio = required(ratio, missing)
-    missing = f"FLOPS times {ratio:g} to the power of {exponent} is no number"
+    missing = f"FLOPS times {ratio:g} to the power of {exponent} is not a number"
     return required(score.weighted(flops, ratio, exponent), missing)
 
 
@@ -92,7 +92,7 @@ def achieved_quality(log: TrainingLog) -> float:
     """
     if not log.evaluations:
         raise NotMeasuredError("no evaluation is logged")
-    missing = "the last evaluation has no quality that is a number"
+    missing = "the last evaluation has no numeric quality"
     return required(log.evaluations[-1].quality, missing)
 
 
@@ -228,7 +228,7 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
         entry.logs,
         lambda log: _training(entry.benchmark, log, exponent),
         attrgetter("source"),
-        none="the entry has no trainings",
+        none="the entry has no training runs",
     )
     at_once = entry.scenario == "weak"
     combined = sum if at_once else fmean
@@ -239,7 +239,7 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
     ]
     vflops = [training.vflops for training in trainings]
     first = trainings[0]
-    times, _ = measured_each(  # `reached` states how many trainings have a time.
+    times, _ = measured_each(  # `reached` states how many training runs have a time.
         trainings, lambda t: time_to_quality(t.log, t.target), lambda t: t.log.source
     )
     return ValidFlops(
@@ -262,7 +262,8 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
 
 
 def _shares(logs: Sequence[TrainingLog]) -> Iterator[float]:
-    """Yield each training's fraction of the total time, for training runs with counted operations.
+    """Yield each training run's fraction of the total time, for training runs with counted
+    operations.
 
     A replica may train several models sequentially, so their rates do not add up.
     """
@@ -300,7 +301,7 @@ def _declared(
     for declaration in declarations:
         if declaration.entry is not None and declaration.entry not in names:
             known = ", ".join(names) or "none"
-            raise UsageError(f"a declaration is of '{declaration.entry}'; the entries are: {known}")
+            raise UsageError(f"a declaration names '{declaration.entry}'; the entries are: {known}")
     found: list[Declared] = []
     for entry in entries:
         own = [one for one in declarations if one.entry in (None, entry.name)]

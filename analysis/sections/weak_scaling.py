@@ -96,7 +96,7 @@ def _problems(entry: Entry, trained: int) -> Iterator[str]:
     if seeds := sorted(seed for seed, count in counts.items() if count > 1):
         yield f"equal seeds, which the rules forbid: {', '.join(seeds[:5])}"
     if len({log.accelerators for log in entry.logs}) > 1:
-        yield f"its models are not trained on equally many {plural(entry.system.device)}"
+        yield f"its models are trained on different numbers of {plural(entry.system.device)}"
     wanted = required_runs(entry.benchmark, entry.round)
     if wanted is not None and trained < wanted:
         yield f"{trained} models reached their target; the rules require {wanted}"

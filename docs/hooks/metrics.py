@@ -9,7 +9,7 @@ from aiperf_hpc.analysis.metrics import METRICS
 
 def reference() -> Iterator[str]:
     """Yield a table of all metrics."""
-    yield "| metric of a training | definition | unit | source |"
+    yield "| metric of a training run | definition | unit | source |"
     yield "|---|---|---|---|"
     for each in METRICS:
         yield f"| {each.title} | {each.definition} | {each.unit or '1'} | {each.source} |"

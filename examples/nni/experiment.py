@@ -49,7 +49,7 @@ def compare(experiment: Experiment, folder: Path) -> str:
     ran = {result["job"]: result["trial"] for result in written}
     exported = experiment.export_data()
     wrong = [e for e in exported if e.parameter["trial"] != ran.get(e.trialJobId)]
-    return f"NNI exports {len(exported)} results, {len(wrong)} beside parameters of another trial"
+    return f"NNI exports {len(exported)} results, {len(wrong)} with parameters of another trial"
 
 
 def main() -> None:

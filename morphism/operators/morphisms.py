@@ -108,7 +108,7 @@ WIDENINGS = (1.25, 1.5, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class Deeper(Morphism):
-    """Insert a convolution, a batch normalization and a ReLU behind the ReLU ``after``.
+    """Insert a convolution, a batch normalization and a ReLU after the ReLU ``after``.
 
     The convolution starts as the identity, the normalization cancels its own statistics, and the
     second ReLU does not change the output of the first.
@@ -127,7 +127,7 @@ class Deeper(Morphism):
     def child(self, graph: Graph) -> Graph:
         relu = node_of(graph, self.after, ReLU)
         shape = graph.shapes[relu.name]
-        require(len(shape) == 3, f"deeper: '{relu.name}' is no image")
+        require(len(shape) == 3, f"deeper: '{relu.name}' is not an image")
         require(self.kernel in KERNELS, f"deeper: kernel {self.kernel} is not one of {KERNELS}")
         conv, norm, activation = self._names(graph)
         block = (
@@ -135,7 +135,7 @@ class Deeper(Morphism):
             Node(norm, BatchNorm(), (conv,), inserted=True),
             Node(activation, ReLU(), (norm,), inserted=True),
         )
-        return Graph(insert_behind(graph, relu.name, block))
+        return Graph(insert_after(graph, relu.name, block))
 
     def _inherited(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
         conv, norm, _ = self._names(graph)
@@ -185,14 +185,14 @@ class Skip(Morphism):
         shapes = graph.shapes[source.name], graph.shapes[target.name]
         stride = _stride(*shapes)
         if stride is None:
-            raise MorphismError(f"skip: no stride takes {shapes[0]} to {shapes[1]}")
+            raise MorphismError(f"skip: no stride maps {shapes[0]} to {shapes[1]}")
         branch, total = self._names(graph)
         layer = BatchNorm() if self._scales(graph) else Conv2D(shapes[1][-1], 1, stride)
         block = (
             Node(branch, layer, (source.name,), inserted=True),
             Node(total, Add(), (target.name, branch), inserted=True),
         )
-        return Graph(insert_behind(graph, target.name, block))
+        return Graph(insert_after(graph, target.name, block))
 
     def _inherited(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
         branch, _ = self._names(graph)
@@ -253,7 +253,7 @@ def unused_stem(graph: Graph, stem: str, *endings: str) -> str:
     return next(s for s in numbers if not any(f"{s}{e}" in graph.by_name for e in endings))
 
 
-def insert_behind(graph: Graph, name: str, block: tuple[Node, ...]) -> tuple[Node, ...]:
+def insert_after(graph: Graph, name: str, block: tuple[Node, ...]) -> tuple[Node, ...]:
     """Redirect every reader of ``name`` to the last node of ``block``."""
 
     def rewired() -> Iterator[Node]:
@@ -288,7 +288,7 @@ class KernelSize(Morphism):
         node = node_of(graph, self.conv)
         require(
             node.layer.growable_kernel,
-            f"kernel: '{self.conv}' is {node.kind}, which has no kernel that grows",
+            f"kernel: '{self.conv}' is {node.kind}, whose kernel cannot grow",
         )
         now = self._now(graph)
         require(

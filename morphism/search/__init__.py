@@ -21,4 +21,4 @@ def load_searcher(search: SearchConfig) -> Searcher:
         case "greedy":
             return GreedySearcher(search.random_parent_probability)
         case "fixed":
-            raise ConfigError("search.method=fixed grows nothing; write guided or greedy")
+            raise ConfigError("search.method=fixed generates no candidates; use guided or greedy")

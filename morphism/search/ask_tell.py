@@ -105,8 +105,8 @@ class AskTellSearch:
         others = {t.graph for t in self._trials.values() if t.parent is None} - {initial.hash}
         if others:
             raise UsageError(
-                f"the journal {path} is of a search from the initial graph {others.pop()}, not "
-                f"{initial.hash}; give a new journal, or the network that it began with"
+                f"the journal {path} belongs to a search from the initial graph {others.pop()}, "
+                f"not {initial.hash}; use a new journal, or that initial graph"
             )
         self._lineage = Lineage(self._trials.get, initial)
         self.session = f"{front_end}{sessions}"

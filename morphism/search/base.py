@@ -175,6 +175,6 @@ def exhausted(graphs: int, parents: int, obstacles: Counter[str]) -> SearchSpace
         return SearchSpaceExhaustedError("no trained graph with kept weights to grow from")
     reasons = ", ".join(f"{reason} ({n})" for reason, n in obstacles.most_common())
     return SearchSpaceExhaustedError(
-        f"no candidate among {graphs} graphs grown from {parents} parents; in the way: "
-        f"{reasons or 'nothing'}; raise the bounds named here"
+        f"no candidate among {graphs} graphs grown from {parents} parents; rejected by: "
+        f"{reasons or 'nothing'}; raise these bounds"
     )

@@ -73,7 +73,9 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
         config = validate(_sections(self._given, model), "the tuner's arguments")
         if not Path(journal).is_absolute():
             # NNI starts tuners in another working directory.
-            raise ConfigError(f"the tuner's arguments: journal: '{journal}' is no absolute path")
+            raise ConfigError(
+                f"the tuner's arguments: journal: '{journal}' is not an absolute path"
+            )
         network = config.model
         initial = resnet50(
             tuple(input_shape),
@@ -176,7 +178,7 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
             if isinstance(reported, int | float) and math.isfinite(reported):
                 self._search.tell(parameters["trial"], float(reported))
             else:
-                reason = f"it reported {value!r}, which is no finite number"
+                reason = f"it reported {value!r}, which is not finite"
                 self._search.tell_failed(parameters["trial"], reason)
 
     def _forget_others(self) -> None:
@@ -191,6 +193,6 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
 def _sections(search: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> Parameters:
     """Return the configuration to check. Raises ConfigError for settings that NNI controls."""
     for key in sorted(_OF_RUNS & search.keys()):
-        raise ConfigError(f"search.{key} means nothing under NNI; known: {sorted(SETTINGS)}")
+        raise ConfigError(f"search.{key} has no effect under NNI; known: {sorted(SETTINGS)}")
     # A dataset without a path; the trials choose their own.
     return {"dataset": {"name": "synthetic"}, "search": dict(search), "model": dict(model or {})}

@@ -176,5 +176,5 @@ def _by_name(graph: Graph, flat: NDArray[np.floating[Any]]) -> dict[str, Vector]
 def _identity(name: str, statistics: Mapping[str, Vector]) -> Weights:
     moments = Moments(statistics[f"{name}/mean"], statistics[f"{name}/variance"])
     if not all(np.isfinite(values).all() for values in moments):
-        raise MorphismError(f"what '{name}' reads of the first batch is not finite")
+        raise MorphismError(f"the input of '{name}' in the first batch is not finite")
     return normalization(name, moments)

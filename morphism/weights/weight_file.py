@@ -97,7 +97,7 @@ def load_checked(
     except (ValueError, KeyError, SafetensorError) as error:
         raise damaged(path, error) from None
     if stored is None:
-        warn(f"the checkpoint {path} has no checksums, so that damage of it would not be seen")
+        warn(f"the checkpoint {path} has no checksums, so damage could not be detected")
     return contents
 
 
@@ -325,7 +325,7 @@ def load_predictions(path: Path) -> Predictions:
     texts, arrays = load_checked(path, _TEXTS)
     found = arrays.get(_ARRAY)
     if found is None or found.ndim != 1 or not np.issubdtype(found.dtype, np.unsignedinteger):
-        raise CheckpointError(f"{path} holds no classes of samples")
+        raise CheckpointError(f"{path} contains no predicted classes")
     return Predictions(texts["trial"], int(texts["epoch"]), found.astype(np.int64))
 
 

@@ -293,8 +293,8 @@ def _publish(folder: Path, number: int, holder: Holder) -> bool:
             if error.errno not in NO_LINKS:
                 raise
             raise RunDirectoryError(
-                f"the file system of {folder} has no hard links ({error.strerror}), by which a "
-                "run has one primary at a time; name a folder elsewhere with --run-dir"
+                f"the file system of {folder} has no hard links ({error.strerror}), which ensure "
+                "that a run has one primary; choose another file system with --run-dir"
             ) from None
         return True
     finally:

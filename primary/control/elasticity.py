@@ -231,7 +231,7 @@ class Scaling:
         late = [name for name in there if self._leaving.get(name, now) < now]
         if late:
             self._leaving |= dict.fromkeys(late, now + self._grace)  # It is requested again then.
-            self._say(f"ending {few(late)}, which have not left within {self._grace:.0f} s")
+            self._say(f"ending {few(late)}, which have not shut down within {self._grace:.0f} s")
             self._launcher.end(late)
 
 

@@ -67,7 +67,7 @@ def make_manifest(
     if most < nodes:
         raise UsageError(f"--nodes {nodes}-{most}: MAX is below MIN; give MIN-MAX, e.g. 2-4")
     if not 0 < hours <= 24 * 365:
-        raise UsageError(f"--hours {hours:g}: a run lasts more than 0 and at most 8760 hours")
+        raise UsageError(f"--hours {hours:g}: a run lasts more than 0 h and at most 8760 h")
     replicas = most // config.replica.nodes
     choice = choose_launcher(Request(launcher, config, nodes, most, hours, dry))
     chosen = choice.launcher
@@ -139,8 +139,7 @@ def require_eligible(manifest: RunManifest, dataset: DatasetInfo | None = None) 
     if violations := violations_of(results):
         lines = "\n".join(f"  {each}" for each in violations)
         raise UsageError(
-            f"not started: it could not become official in the {manifest.division} division:\n"
-            f"{lines}"
+            f"not started: it cannot be official in the {manifest.division} division:\n{lines}"
         )
 
 

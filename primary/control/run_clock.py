@@ -87,7 +87,7 @@ class RunClock:
         ready, minutes = len(self.history.ready), self.wait_limit.seconds / 60.0
         return (
             f"{ready} of {self.replicas} replicas were ready {minutes:.0f} min after the first "
-            f"node was granted; raise {self.wait_limit.setting}, or take --start-when first"
+            f"node was granted; raise {self.wait_limit.setting}, or use --start-when first"
         )
 
     def _patience_is_over(self) -> bool:
@@ -151,7 +151,7 @@ def _problem(replicas: list[ReplicaHistory], begun: float) -> str:
     ahead, who = max(((gap, name) for name, gap in gaps.items()), default=(-math.inf, ""))
     if ahead > TOLERANCE:
         return (
-            f"the scheduler's clock is {ahead:.1f} s ahead of the node's of {who}, which began "
-            "before the scheduler gave it its node"
+            f"the scheduler's clock is {ahead:.1f} s ahead of the node's of {who}, which started "
+            "before the scheduler granted its node"
         )
     return ""

@@ -169,7 +169,7 @@ def through_host(config: RunConfig) -> Iterator[str]:
     replica = config.replica
     if replica.ranks > 1 and replica.collective == "mpi" and config.engine.name != "simulated":
         yield (
-            "the accelerators' gradients cross the host's memory in each step "
+            "the accelerators' gradients pass through host memory in each step "
             f"(replica.collective mpi, engine '{config.engine.name}'); engine.name=torch with "
-            "replica.collective=torch sums them where they are"
+            "replica.collective=torch sums them on the accelerators"
         )

@@ -47,7 +47,7 @@ def load_dataset(config: DatasetConfig, cores: int, engine: str = "tensorflow") 
     """
     if config.path is not None and config.name not in PREPARED_DATASETS:
         raise DatasetError(
-            f"dataset.path={config.path}: dataset '{config.name}' is in no folder; leave it out "
+            f"dataset.path={config.path}: dataset '{config.name}' needs no folder; omit it "
             "(--set dataset.path=null)"
         )
     module, function = _LOADERS[config.name]

@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     prepare.set_defaults(run=_prepare)
     verify = commands.add_parser("verify", help="check every byte of a prepared folder")
     verify.add_argument("folder", type=Path, metavar="FOLDER")
-    verify.add_argument("--decode", action="store_true", help="decode every image too (imagenet)")
+    verify.add_argument("--decode", action="store_true", help="also decode every image (imagenet)")
     verify.set_defaults(run=_verify)
     describe = commands.add_parser(
         "describe", help="check a dataset and print its description; standard input is its section"
@@ -170,7 +170,8 @@ def _prepare(arguments: argparse.Namespace, reporter: TextReporter) -> int:
         raise UsageError("missing option '--from'; see `aiperf data prepare --help`")
     if not source.exists():
         raise DatasetError(
-            f"--from {source}: no such file or folder in {Path.cwd()}; name what was downloaded"
+            f"--from {source}: no such file or folder in {Path.cwd()}; name the downloaded file or "
+            "folder"
         )
     began = time.monotonic()
     options = Options(
@@ -217,9 +218,7 @@ def _verify(arguments: argparse.Namespace, reporter: TextReporter) -> int:
             f"{what}: {broken} of {found.files} files are broken: those above {elapsed}"
         )
         return BROKEN
-    reporter.say(
-        f"{what} is as it was prepared: {found.files} files, {found.samples} {unit} {elapsed}"
-    )
+    reporter.say(f"{what} is intact: {found.files} files, {found.samples} {unit} {elapsed}")
     return 0
 
 
@@ -232,7 +231,7 @@ def _verify_by_loading(name: str, folder: Path, reporter: TextReporter) -> int:
         reporter.complain(str(error))
         return BROKEN
     samples = info.train_samples + info.validation_samples
-    reporter.say(f"{name}: {folder} is as it was prepared, {samples} samples")
+    reporter.say(f"{name}: {folder} is intact, {samples} samples")
     return 0
 
 

@@ -197,7 +197,7 @@ def _sprite(name: str, files: Files) -> Bytes:
                 raise ValueError(f"it is {image.width} by {image.height} pixels")
             pixels = np.asarray(image.convert("RGB"))
     except UnidentifiedImageError:
-        raise DatasetError(f"{name} is not a batch of CIFAR-10: it is no image") from None
+        raise DatasetError(f"{name} is not a batch of CIFAR-10: it is not an image") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DatasetError(f"{name} is not a batch of CIFAR-10: {reason_of(error)}") from None
     return pixels.reshape(BATCH, *IMAGE_SHAPE)

@@ -75,7 +75,7 @@ def read_sample(file: Buffer) -> Sample:
     plain = _decompressed(file) if is_compressed(file) else file
     features = features_of(only_record(plain))
     if not {_X, _Y} <= features.keys():
-        raise ValueError("it has no volume: an example of the features x and y is wanted")
+        raise ValueError("it has no volume: an example of the features x and y is expected")
     try:
         x = features[_X].as_bytes()
     except ValueError:
@@ -140,7 +140,7 @@ def _counts(content: memoryview) -> Counts:
         )
     counts = np.frombuffer(content, _STORED).astype(np.int16, copy=False)
     if counts.size and counts.min() < 0:
-        raise ValueError(f"its volume has the count {counts.min()}, and no count is below 0")
+        raise ValueError(f"its volume has the count {counts.min()}; counts cannot be negative")
     return counts.reshape(side, side, side, REDSHIFTS)
 
 

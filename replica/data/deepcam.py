@@ -205,7 +205,7 @@ def _mask(found: Any) -> Mask:  # noqa: ANN401 -- h5py has no types
         raise ValueError(f"{_LABELS} is {found.dtype}, not integers")
     values = np.asarray(found[...])
     if values.dtype.kind == "f" and not (values == np.rint(values)).all():
-        raise ValueError(f"{_LABELS} is {values.dtype} and has numbers that are no classes")
+        raise ValueError(f"{_LABELS} is {values.dtype} and has numbers that are not classes")
     if values.size and not 0 <= values.min() <= values.max() < CLASSES:
         worst = values.max() if values.max() >= CLASSES else values.min()
         raise ValueError(f"{_LABELS} has the class {worst:g}; there are 0 to {CLASSES - 1}")

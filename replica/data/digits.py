@@ -45,7 +45,7 @@ def load(config: DatasetConfig, cores: int) -> ArrayDataset:
     digest = content_sha256(training, held_out)
     if digest != SHA256:
         raise DatasetError(
-            "dataset 'digits': the installed scikit-learn carries other digits than this "
+            "dataset 'digits': the installed scikit-learn has different digits from this "
             f"benchmark's (SHA-256 {digest}, not {SHA256}); install another version of it"
         )
     augmentation = AUGMENTATION if config.augment else None

@@ -89,7 +89,7 @@ class ExtremeWeatherCodec:
         stored, maps = only_record(content), batch.inputs["image"]
         shape = maps.shape[1:]
         if len(stored) != content_bytes(shape):
-            raise ValueError(f"{len(stored)} bytes are no map of {shape}")
+            raise ValueError(f"{len(stored)} bytes are not a map of {shape}")
         fields = np.frombuffer(stored, "<f4", math.prod(shape)).reshape(shape)
         boxes = np.frombuffer(stored, "<i4", MOST_BOXES * BOX, len(stored) - _BOXES_BYTES)
         scale(fields, maps[at])
@@ -201,8 +201,8 @@ def years_of(folder: Path) -> list[Year]:
     paths = sorted(folder.glob(PATTERN))
     if len(paths) < 2:
         raise DatasetError(
-            f"dataset '{NAME}': {folder} has {len(paths)} files named {PATTERN}; two are needed at "
-            "least, of which the last is held out"
+            f"dataset '{NAME}': {folder} has {len(paths)} files named {PATTERN}; at least two are "
+            "required; the last is held out"
         )
     years = [_year(path) for path in paths]
     for year in years:

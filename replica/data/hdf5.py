@@ -54,7 +54,7 @@ def reading() -> Iterator[None]:
     except (OSError, RuntimeError, TypeError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno:
             raise OSError(error.errno, os.strerror(error.errno)) from None
-        raise ValueError(f"it is no whole HDF5 file: {reason_of(error)}") from None
+        raise ValueError(f"it is not a complete HDF5 file: {reason_of(error)}") from None
 
 
 def array_of(file: h5py.File, name: str) -> Any:  # noqa: ANN401 -- h5py has no types

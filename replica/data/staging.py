@@ -83,7 +83,7 @@ class Plan(Value):
     def difference(self, other: Plan) -> str | None:
         """Return a text on the difference from another plan, or None if both are equal."""
         if (self.dataset, self.names_sha256) != (other.dataset, other.names_sha256):
-            return f"of other samples than {other.source} has now"
+            return f"of samples other than those in {other.source}"
         if self.shards != other.shards:
             return f"with {self.shards[0]} training shards, not {other.shards[0]}"
         if self.storage_format != other.storage_format:
@@ -295,8 +295,7 @@ def _create(work: Unfinished, target: Path) -> bool:
         return True
     if not work.plan.exists() and not work.owner.exists() and any(work.root.iterdir()):
         raise DatasetError(
-            f"{work.root} is in the way: it is not what an interrupted preparation of {target} "
-            "leaves; move it away"
+            f"{work.root} exists, but is not from an interrupted preparation of {target}; move it"
         )
     return False
 

@@ -50,12 +50,12 @@ class Feature(NamedTuple):
         """Return the numbers. Raises ValueError unless the feature is a list of floats."""
         content = b"".join(value for _, value in _fields(self._of(_FLOAT_LIST)))
         if len(content) % 4:
-            raise ValueError("a list of numbers ends within one")
+            raise ValueError("a list of numbers is truncated")
         return struct.unpack(f"<{len(content) // 4}f", content)
 
     def _of(self, kind: int) -> memoryview:
         if self.kind != kind:
-            raise ValueError("a value of another kind")
+            raise ValueError("a value of another type")
         return self.listed
 
 

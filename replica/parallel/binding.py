@@ -55,7 +55,7 @@ def bind(
     if len(given.names) > 1 and number >= len(given.names):
         raise PreflightError(
             f"node {node_name()}: rank {number} of this node has no accelerator: there are "
-            f"{len(given.names)} ({given}); ask for as many as replica.ranks_per_node, "
+            f"{len(given.names)} ({given}); request as many as replica.ranks_per_node, "
             f"{replica.ranks_per_node}"
         )
     if given.variable == VARIABLES["AMD"][0]:

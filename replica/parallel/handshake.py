@@ -140,7 +140,7 @@ class Ranks:
         """Report this rank's failure to the others, so that they end."""
         if not self._met:
             try:
-                self.handshake({}, failure=EngineError("it did not get so far"))
+                self.handshake({}, failure=EngineError("it did not get that far"))
             except EngineError:
                 return  # This rank's own failure is known.
 

@@ -59,7 +59,7 @@ class _ParentLostError(AIPerfError):
     """The weights of a trial are missing or damaged."""
 
     def __init__(self, parent: str, damage: str | None = None) -> None:
-        super().__init__(damage or f"the weights of trial {parent} are not there")
+        super().__init__(damage or f"the weights of trial {parent} are missing")
         self.parent = parent
         self.damage = damage
 

@@ -205,7 +205,7 @@ class Planner:
         try:
             saved = self._saved(path, interrupted)
         except CheckpointError as error:
-            remedy = f"round {interrupted.started.round} is started again without {interrupted.id}"
+            remedy = f"round {interrupted.started.round} is restarted without {interrupted.id}"
             self._context.report(path, str(error), remedy)
             return None
         if saved is None:

@@ -1,8 +1,8 @@
 """``result_0.txt``: a run as an MLPerf result log, one line per event.
 
-A log is one training in MLPerf's sense. Here that is the whole run, from start to end, with each
-evaluation over all trials that was better than all previous. Inapplicable keys are not claimed:
-the benchmark is not MLPerf's, caches are not cleared, and no time is excluded.
+A log is one training run in MLPerf's sense. Here that is the whole run, from start to end, with
+each evaluation over all trials that was better than all previous. Inapplicable keys are not
+claimed: the benchmark is not MLPerf's, caches are not cleared, and no time is excluded.
 [mlcommons/logging: mlperf_logging/mllog, compliance_checker/mlp_parser]
 """
 

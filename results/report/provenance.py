@@ -169,7 +169,7 @@ def differences(view: RunView) -> list[Difference]:
         content, manifest = _read(view)
     except RunDirectoryError as error:
         return [Difference(str(error))]
-    found = [] if _as_written(content, manifest) else ["manifest.json is not as it was written"]
+    found = [] if _as_written(content, manifest) else ["manifest.json has been changed"]
     known = {entry.path for entry in manifest.files}
     if len(known) < len(manifest.files):
         found.append("manifest.json names a file twice")
@@ -247,7 +247,7 @@ def _all_differences(view: RunView, entries: Iterable[HashedFile]) -> Iterator[D
     always = {_name(view, path) for path in _always(view.paths)}
     for path in listing.files:
         if path not in known and path not in always:
-            said = f"manifest.json does not name {path}: it was not there when the run ended"
+            said = f"manifest.json does not name {path}: it did not exist when the run ended"
             yield Difference(said, any(path.startswith(folder) for folder in late))
 
 
@@ -285,11 +285,11 @@ def _changed(
     for path, entry in named.items():
         each = now.get(path)
         if each is None:
-            yield Difference(f"{path[:100]}: no file of the run")
+            yield Difference(f"{path[:100]}: not a file of the run")
         elif isinstance(each, OSError):
             yield Difference(f"{path}: {reason_of(each)}")
         elif each != entry:
-            yield Difference(f"{path} is not what the report was made from")
+            yield Difference(f"{path} has changed since the report was generated")
         elif there is not None and (more := (root / path).stat().st_size - entry.bytes) > 0:
             said = f"{path} has {more:,} bytes more than when the run ended"
             yield Difference(said, _has_grown_late(view, entry))
@@ -317,7 +317,7 @@ def _has_grown_late(view: RunView, entry: HashedFile) -> bool:
 def _new_journals(view: RunView, entries: Iterable[HashedFile]) -> Iterator[Difference]:
     later = {_name(view, path) for path in view.history.bytes_read} - {e.path for e in entries}
     for path in sorted(later):
-        said = f"{path} was not there when the report was made"
+        said = f"{path} did not exist when the report was generated"
         yield Difference(said, _is_after_the_end(view, path))
 
 

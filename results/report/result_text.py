@@ -160,7 +160,7 @@ def _division(document: Report) -> Iterator[str]:
     was = "none was requested" if asked is None else f"{asked} was requested"
     yield f"Division: {document.division or NONE} ({was})"
     if document.declared:
-        yield "Declared, other than in the closed division:"
+        yield "Declared differences from the closed division:"
         yield from (f"    {each}" for each in document.declared)
     if document.division is Division.OPEN and asked is None:
         yield "Not in the closed division, by its rules:"
@@ -184,7 +184,7 @@ def _end(document: Report) -> Iterator[str]:
     yield f"Finished {len(document.rules):6} rules with the following results:"
     yield f"         {passed:6} rules passed,"
     yield f"         {len(document.rules) - passed:6} rules failed."
-    yield f"Its score counts {duration(document.score.elapsed_seconds)}, all waiting included."
+    yield f"Its score counts {duration(document.score.elapsed_seconds)}, including all waiting."
     yield SINGLE
     yield ""
     yield last_line(document)

@@ -107,7 +107,7 @@ def make_scaling(runs: Iterable[ScalingRun]) -> Scaling:
     for run in ordered:
         _require_alike(least, run)
     if least.score.ops <= 0.0:
-        raise UsageError(f"the run {least.name} has no score that others can be compared with")
+        raise UsageError(f"the run {least.name} has no score to compare with")
     return Scaling(
         points=tuple(_point(run, least.score.ops / least.nodes_requested) for run in ordered),
         simulated=least.config["engine"]["name"] == "simulated",

@@ -180,12 +180,12 @@ def _require_its_sources(view: RunView) -> None:
     """
     if not is_final(view):
         return
-    root, kept = view.paths.root, "the final report stays as it is, because"
+    root, kept = view.paths.root, "the final report is unchanged because"
     try:
         changed = changed_inputs(view)
     except RunDirectoryError as error:
         raise RunDirectoryError(
-            f"{root}: {kept} what it was made from is not known: {error}; put that file back, or "
+            f"{root}: {kept} its sources are unknown: {error}; restore that file, or "
             f"move {view.paths.report} away for a new report"
         ) from None
     if changed:
@@ -323,8 +323,8 @@ def _training_lines(view: RunView) -> list[str]:
     }
     split = ", ".join(f"{name} {duration(median(each))}" for name, each in parts.items())
     seconds = duration(median(each.seconds for each in reached))
-    whose = reached[0].trial if len(reached) == 1 else f"medians of {len(reached)} trainings"
-    what = "Time to target " if reached[0].reached else "A training took"
+    whose = reached[0].trial if len(reached) == 1 else f"medians of {len(reached)} training runs"
+    what = "Time to target " if reached[0].reached else "A training run took"
     return [f"{what}  {seconds} ({split}), {whose}"]
 
 

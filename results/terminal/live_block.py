@@ -77,7 +77,7 @@ def block(shown: Shown, columns: int, lines: int) -> RenderableType:
     room = min(MOST_TRIALS, lines - LEAST_LINES)
     trials = list(_trial_lines(shown.trials[:room], columns))
     if more := len(shown.trials) - room:
-        trials += [one_line(f"and {more:,} more trials under way")] if more > 0 else []
+        trials += [one_line(f"and {more:,} more trials in progress")] if more > 0 else []
     return Group(_time_line(status, columns), _score_line(status, columns), *trials)
 
 

@@ -239,18 +239,18 @@ class _Alerts:
         count = self._interrupts.count
         if count > 0 and self._said == 0:
             self._screen.line(
-                "stopping: current steps end, then comes the score; "
-                f"{self._interrupts.how} again stops at once"
+                "stopping: finishing the steps, then scoring; "
+                f"{self._interrupts.how} again stops immediately"
             )
         if count > 1 and self._said < 2:
-            self._screen.line("stopping at once: the replicas are killed")
+            self._screen.line("stopping immediately: the replicas are killed")
         self._said = count
         before = self._wait
         self._wait = self._retry.waiting
         if self._wait is not None:
             self._tell(self._wait, new=before is None)
         elif before is not None:
-            self._screen.line(f"storage answers again, after {duration(before.seconds)}")
+            self._screen.line(f"storage is available again after {duration(before.seconds)}")
 
     def _tell(self, wait: Wait, *, new: bool) -> None:
         if new:

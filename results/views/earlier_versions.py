@@ -106,6 +106,8 @@ def renamed(value: Any, inside: str) -> Any:  # noqa: ANN401 -- whatever was wri
     }
     if len(present) < len(value):
         raise ValueError(f"{inside}: a value by its earlier and its present name")
+    if isinstance(text := present.get("morphisms_text"), str):
+        present["morphisms_text"] = text.replace(" behind ", " after ")
     return present
 
 

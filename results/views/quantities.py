@@ -129,7 +129,7 @@ class Quantity:
 QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         "ops", "Score", "OPS", lambda run: run.score.ops, Format.SI,
-        "The score: operations a second.", "higher",
+        "The score: operations per second.", "higher",
         {View.STATUS: "", View.END: "Score", View.LIST: "score", View.REPORT: "Score",
          View.RESULT_LINE: "OPS", View.LAST_LINE: "ops", View.LOG: "ops", View.PAGE: "Score",
          View.METRICS: "ops", View.COMPARISON: "OPS", View.RANKING: "score",
@@ -191,16 +191,16 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         "joules", "Energy", "J", lambda run: run.energy.joules if run.energy else None, Format.SI,
-        "Energy of what is metered.", "lower", {View.COMPARISON: "energy"},
+        "Energy of all metered components.", "lower", {View.COMPARISON: "energy"},
     ),
     Quantity(
         "watts", "Power", "W", lambda run: run.energy.watts if run.energy else None, Format.SI,
-        "Mean power of what is metered.", "lower", {View.RANKING: "power"},
+        "Mean power of all metered components.", "lower", {View.RANKING: "power"},
     ),
     Quantity(
         "ops_per_watt", "OPS per watt", "OPS",
         lambda run: run.energy.ops_per_watt if run.energy else None, Format.SI,
-        "Operations a second for each watt of the mean power.", "higher",
+        "Operations per second per watt of the mean power.", "higher",
         {View.RANKING: "OPS per watt"},
     ),
     Quantity(

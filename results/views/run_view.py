@@ -215,12 +215,12 @@ class RunView:
             written = bytes_inside(self.paths.root, self.paths.manifest)
         except FileNotFoundError:
             raise RunDirectoryError(
-                f"the run directory {self.paths.root} or its run.yaml is missing; put it back"
+                f"the run directory {self.paths.root} or its run.yaml is missing; restore it"
             ) from None
         if written != self._written:
             raise RunDirectoryError(
-                f"{self.paths.manifest} is not what it was; put it back, or look at the new run "
-                "by a new command"
+                f"{self.paths.manifest} has changed; restore it, or start the command again for "
+                "the new run"
             )
 
     @property
@@ -448,7 +448,7 @@ class RunView:
         return workload_of(self.manifest.config).objective.quality
 
     def training_times(self, until: float) -> tuple[TrainingTime, ...]:
-        """Return the time split of each training completed by ``until``; none in runs with a
+        """Return the time split of each training run completed by ``until``; none in runs with a
         search."""
         config = self.manifest.config
         if config.search.searches:
@@ -469,5 +469,5 @@ class RunView:
         if self.best(until) is None:
             return "no evaluation was completed"
         if self.quality_metric.error is None:
-            return f"the {self.quality_metric.label} is no share of the samples"
+            return f"the {self.quality_metric.label} is not a fraction of the samples"
         return ""

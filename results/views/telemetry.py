@@ -241,9 +241,9 @@ def _overhead(sampler: SamplerHistory) -> float:
 
 def _unavailable_reason(history: RunHistory, manifest: RunManifest) -> str:
     if manifest.simulated:
-        return "the run is simulated: its nodes are not there"
+        return "the run is simulated: its nodes do not exist"
     if manifest.config.telemetry.interval_seconds == 0.0:
-        return "telemetry.interval_seconds is 0; AIPerf's rules demand that a run is monitored"
+        return "telemetry.interval_seconds is 0; AIPerf's rules require monitoring"
     if not history.telemetry:
         return "no replica has recorded any"
     return ""

@@ -1,7 +1,8 @@
-"""Models of a run without a search: time of each training, and weak and strong scaling.
+"""Models of a run without a search: time of each training run, and weak and strong scaling.
 
-A training is a trial, or a chain of trials that each resume the interrupted previous one. Its time
-is split as in MLPerf HPC: T = T_staging + T_compute + T_extra. [Farrell et al. 2021, equation 1]
+A training run is a trial, or a chain of trials that each resume the interrupted previous one. Its
+time is split as in MLPerf HPC: T = T_staging + T_compute + T_extra. [Farrell et al. 2021, equation
+1]
 
 **Strong scaling**: one replica over all nodes trains one model at a time. **Weak scaling**: several
 replicas train one model each, with different seeds; the result is models per minute. [MLPerf HPC,
@@ -52,12 +53,12 @@ class TrainingTime(Value):
 def training_times(
     history: RunHistory, until: float, target: float | None
 ) -> tuple[TrainingTime, ...]:
-    """Return the completed trainings, in the order of their start.
+    """Return the completed training runs, in the order of their start.
 
     Args:
         history: records of a run without a search.
-        until: time in UTC seconds; trainings that ended later are ignored.
-        target: quality at which a training ends.
+        until: time in UTC seconds; training runs that ended later are ignored.
+        target: quality at which a training run ends.
     """
     ended = (chain for chain in chains(history) if not cut(chain[-1]))
     return tuple(
@@ -148,7 +149,7 @@ class ModelsStatus(Value):
     ranks_per_model: int
     """Number of data-parallel ranks per model."""
     target: float | None
-    """Quality at which a training ends; None if it ends after a number of epochs."""
+    """Quality at which a training run ends; None if it ends after a number of epochs."""
     started: int
     """Number of models whose training has started."""
     completed: int
@@ -208,18 +209,18 @@ def models_status(
 
 
 Chain = Sequence[Trial]
-"""A training: a trial with the interrupted ones that it resumes."""
+"""A training run: a trial with the interrupted ones that it resumes."""
 
 
 def _seconds(found: Sequence[Chain]) -> float:
-    """Return the seconds from the first step of trainings to the last end; 0 if there are none."""
+    """Return the seconds from the first step of any training run to the last end, or 0."""
     starts = [chain[0].training_utc for chain in found if chain[0].training_utc is not None]
     ends = [chain[-1].evaluations[-1].utc for chain in found]
     return max(ends) - min(starts) if starts and ends else 0.0
 
 
 def _operations(chain: Chain) -> int:
-    """Return the executed operations of a training, including repeated epochs."""
+    """Return the executed operations of a training run, including repeated epochs."""
     return sum(
         trial.train_samples * trial.started.train_operations
         + trial.validation_samples * trial.started.validation_operations

@@ -215,12 +215,13 @@ def _queue(
     taken = [s.submitted_utc for utc, s in states if s.submitted_utc is not None and utc <= stated]
     if event.submitted_utc != (submitted := min(taken, default=begun)):
         off = event.submitted_utc - submitted
-        yield f"the job was taken {abs(off):.3f} s {_way(-off)} than recorded at the clock's start"
+        late = f"{abs(off):.3f} s {_way(-off)}"
+        yield f"the job was accepted {late} than recorded at the clock's start"
     first = min(_grants(run, stated), default=None)
     if first is not None and event.granted_utc != first.utc:
         off = event.granted_utc - first.utc
         late = f"{abs(off):.3f} s {_way(-off)}"
-        yield f"the first node was given {late} than recorded at the clock's start"
+        yield f"the first node was granted {late} than recorded at the clock's start"
 
 
 def _way(seconds: float) -> str:
@@ -232,9 +233,9 @@ def _learned(run: Evidence, stated: float, start: float) -> Iterator[str]:
     for attempt in run.attempts:
         learned = [each.start_utc for _, each in attempt.journal.records_of(records.ClockSeen)]
         for off in (other - start for other in learned if other != start):
-            yield f"{attempt}: it learned of a clock that started {abs(off):.3f} s {_way(off)}"
+            yield f"{attempt}: it recorded a clock that started {abs(off):.3f} s {_way(off)}"
         if not learned and _worked_on(attempt.journal, stated):
-            yield f"{attempt}: it worked and never learned of the clock's start"
+            yield f"{attempt}: it worked but never recorded the clock's start"
 
 
 def _worked_on(journal: Journal, stated: float) -> bool:

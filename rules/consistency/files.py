@@ -116,7 +116,7 @@ def _wrong_file(paths: RunPaths, path: Path, file: SavedFile, *, whole: bool) ->
         elif found.st_size != file.bytes:
             yield f"{name} has {found.st_size} bytes, {file.bytes} were recorded"
         elif whole and _sha256(path) != file.sha256:
-            yield f"{name} is not the file that was recorded: its SHA-256 is another"
+            yield f"{name} is not the file that was recorded: its SHA-256 differs"
     except OSError as error:
         yield f"{name} cannot be read: {reason_of(error)}"
 

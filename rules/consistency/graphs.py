@@ -60,7 +60,7 @@ def candidates(run: Evidence) -> Findings:
         started = trial.started
         if started.proposal is None:
             if started.parent is not None or started.morphisms:
-                yield f"{trial.id} was grown, and nobody proposed it"
+                yield f"{trial.id} was grown, but no search worker proposed it"
             continue
         proposal = run.history.proposals.get(started.proposal)
         if proposal is None or proposal.replica != trial.replica:

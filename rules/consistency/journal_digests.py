@@ -146,7 +146,7 @@ def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
     made = list(prefixes(content, (digest.bytes for digest in stated)))
     same = (m.sha256 == digest.sha256 for m, digest in zip(made, stated, strict=False))
     if len(made) < len(stated) or not all(same):
-        yield f"{path.name} is not what the primary wrote"
+        yield f"{path.name} is not the file that the primary wrote"
         return
     for number, line in enumerate(content.splitlines()):
         try:
@@ -156,7 +156,7 @@ def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
             return
         event = record.event
         if not isinstance(event, JournalDigestsRecord) or not found.add(record.utc, event):
-            yield f"{path.name}, line {number + 1} is not what follows"
+            yield f"{path.name}, line {number + 1} does not follow from the previous line"
             return
 
 
@@ -178,7 +178,7 @@ def _journals(run: Evidence, found: _Digests) -> Iterator[str]:
         yield from failures
     for number, stated in enumerate(found.sums[:whole]):
         if not wrong and sums[number].hexdigest() != stated:
-            yield f"the journals are not what the primary had read by {_time(found, number)}"
+            yield f"the journals differ from what the primary had read by {_time(found, number)}"
             break
     primary = run.paths.primary_journal
     if run.history.end_utc is not None and run.journals[primary].digests[-1][0] == run.end:
@@ -200,7 +200,7 @@ def _journal(
         prefix = next(made, None)
         if prefix is None or prefix.sha256[:PREFIX_DIGITS] != digits:
             yield (
-                f"{name} is not what the primary had read by {_time(found, number)} "
+                f"{name} differs from what the primary had read by {_time(found, number)} "
                 f"(its first {size} bytes)"
             )
             return
@@ -228,7 +228,7 @@ def _after(run: Evidence, growths: Mapping[Path, _Growth]) -> Iterator[str]:
         late = next((utc for utc in journal.times[covered:] if utc < until), None)
         if late is not None:
             name = path.relative_to(run.paths.root)
-            yield f"{name}: a record of {utc_text(late)} was not there when the run ended"
+            yield f"{name}: a record of {utc_text(late)} did not exist when the run ended"
 
 
 def _seen(run: Evidence, own: Journal) -> Iterator[str]:

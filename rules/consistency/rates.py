@@ -83,7 +83,7 @@ def bounds(run: Evidence, journal: Journal) -> Iterator[Bound]:
     rate = MARGIN * math.fsum(measured)
     yield Bound(rate, f"{MARGIN:g} times the peak that it measured")
     rate = BOOST * WINOGRAD * _published(run, journal, ranks)
-    yield Bound(rate, f"{BOOST:g} x {WINOGRAD:g} times the peak that is published of its devices")
+    yield Bound(rate, f"{BOOST:g} x {WINOGRAD:g} times the published peak of its devices")
 
 
 def _published(run: Evidence, journal: Journal, ranks: int) -> float:

@@ -84,7 +84,7 @@ def _wrong(run: Evidence, path: Path, journal: Journal) -> Iterator[str]:
         return
     for kind, seq in journal.kinds.items():
         if own.writer not in _writers_of(kind):
-            yield f"record {seq}: {name_of(kind)} is not {own.writer}'s to write"
+            yield f"record {seq}: {name_of(kind)} must not be written by {own.writer}"
     if journal.first is not None:
         yield from _first(path, own, journal.first.event)
     attempts = len(journal.records_of(records.ReplicaStarted))
@@ -124,7 +124,7 @@ def journals(run: Evidence) -> Findings:
             with open_regular(path, follow=False) as file:
                 file.seek(run.history.bytes_read[path])
                 if not is_torn(file.read(MOST_LINE_BYTES)):
-                    yield f"{path}: what follows the last record is no unfinished record"
+                    yield f"{path}: the bytes after the last record are not an unfinished record"
 
 
 def config(run: Evidence) -> Findings:
@@ -150,11 +150,11 @@ def config(run: Evidence) -> Findings:
         if sha256 not in ("", now):
             yield f"run.yaml has SHA-256 {now[:12]}, {who} had {sha256[:12]}"
     if not any(sha256 for _, sha256 in stated):
-        yield Note("nobody stated the SHA-256 of run.yaml: it may be another than the run's")
+        yield Note("no process recorded the SHA-256 of run.yaml, so it may have changed")
         return
     for who, sha256 in stated if any(sha256 for _, sha256 in replicas) else primaries:
         if not sha256:
-            yield f"{who} did not state the SHA-256 of run.yaml, as others did"
+            yield f"{who} did not record the SHA-256 of run.yaml, although others did"
 
 
 def _requested(run: Evidence) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _engines(run: Evidence) -> Iterator[str]:
     for attempt in run.attempts:
         used = {started.engine for _, started in attempt.journal.records_of(ReplicaStarted)}
         for other in sorted(used - {requested}):
-            yield f"run.yaml asks for {requested}, {attempt}, had {other}"
+            yield f"run.yaml requests {requested}, {attempt}, had {other}"
 
 
 def dataset(run: Evidence) -> Findings:
@@ -187,7 +187,7 @@ def dataset(run: Evidence) -> Findings:
         if expected is not None and dataset != expected:
             yield f"run.yaml describes {expected.sha256[:12]}, replicas had {dataset.sha256[:12]}"
         if dataset.name != run.config.dataset.name:
-            yield f"run.yaml asks for {run.config.dataset.name}, replicas had {dataset.name}"
+            yield f"run.yaml requests {run.config.dataset.name}, replicas had {dataset.name}"
         if other := unlike_pinned(dataset):
             named = f"{dataset.name} {dataset.sha256[:12]}"
             yield f"{named} is recorded with another {', '.join(other)}"

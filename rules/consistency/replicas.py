@@ -38,7 +38,7 @@ def launches(run: Evidence) -> Findings:
     numbers = {replica_name(number): number for number in range(most)}
     for name, replica in sorted(run.history.replicas.items()):
         if name not in numbers:
-            yield f"{name} is none of the {most} replicas that the nodes make"
+            yield f"{name} is not one of the {most} replicas of the nodes"
         elif len(requested) > 1:
             yield from _was_requested(run, replica, numbers[name], requested)
     yield from _unlaunched(run, requested)
@@ -214,7 +214,7 @@ def heartbeats(run: Evidence) -> Findings:
     most = tolerated_limit(beat)
     for attempt in run.attempts:
         if (silent := attempt.journal.longest_without_heartbeat) > most:
-            yield f"{attempt}: at work for {silent:.0f} s without a heartbeat"
+            yield f"{attempt}: working for {silent:.0f} s without a heartbeat"
     for times, beats in _beats_of_primaries(run.primary):
         gaps = [later - earlier for earlier, later in pairwise(times)]
         worked = sum(min(max(gap, 0.0), PAUSE_SECONDS, TOLERATED_BEATS * beat) for gap in gaps)
@@ -256,7 +256,7 @@ def _machine(attempt: Attempt) -> Iterator[str]:
     hosts = set(started.hosts) | {machine.host}
     for sampler in journal.samplers:
         if sampler.host not in hosts:
-            yield f"it was on {machine.host}, and sampled what {sampler.host} drew"
+            yield f"it was on {machine.host}, but sampled the power of {sampler.host}"
 
 
 def _node(machine: Machine, node: NodeDescription) -> Iterator[str]:

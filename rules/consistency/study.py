@@ -129,14 +129,14 @@ def _differences(
     in_order = whole.ended is not None and trials[0].incarnation == max(whole.starts, default=FIRST)
     for trial in trials if in_order else ():
         if _must_have_a_value(trial) and _reached(run, trial) not in values:
-            yield f"it has no value of {trial.id}, which was completed"
+            yield f"it has no value for {trial.id}, which was completed"
     own = (run.history.trials[name] for name in whole.trials)
     reached = {_reached(run, trial) for trial in own if trial.started.phase is RoundPhase.HPO}
     fence = run.fence(run.paths.replica_journal(replica, trials[0].incarnation))
     # A disconnected attempt continues its study with trials that do not count.
     late = {_point(*s.used, s.value) for s in study if s.value is not None and s.told_utc > fence}
     for batch_size, _, value in sorted(values - reached - late, key=str):
-        yield f"it received {value} of batch size {batch_size}, and no trial was that"
+        yield f"it received {value} of batch size {batch_size}, but no trial has it"
 
 
 def _must_have_a_value(trial: Trial) -> bool:

@@ -101,7 +101,7 @@ def _used(run: Evidence, trial: Trial) -> Iterator[str]:
 
 
 def trainings(run: Evidence) -> Findings:
-    """A replica has at most the requested trainings, and all of them if it ended as done."""
+    """A replica has at most the requested training runs, and all of them if it ended as done."""
     yield Checked(len(run.history.replicas))
     wanted = run.config.search.max_trainings
     for replica in run.history.replicas.values():
@@ -111,7 +111,8 @@ def trainings(run: Evidence) -> Findings:
         if wanted is not None and begun > wanted:
             yield f"{replica.id} began training {begun} of {wanted}"
         if replica.ended == TRAININGS_DONE and len(ended) != wanted:
-            yield f"{replica.id} ended as if done, with {len(ended)} trainings of {wanted or 'any'}"
+            count = f"{len(ended)} training runs of {wanted or 'any'}"
+            yield f"{replica.id} ended as if done, with {count}"
 
 
 def states(run: Evidence) -> Findings:
@@ -144,7 +145,7 @@ def _patience(run: Evidence, trial: Trial) -> Iterator[str]:
     lowest, since, patience = math.inf, 0, run.config.training.patience
     for epoch, loss in _losses(run, trial):
         if since >= patience:
-            yield f"{trial.id} went on to epoch {epoch}, without a lower loss for {since} epochs"
+            yield f"{trial.id} continued to epoch {epoch}, without a lower loss for {since} epochs"
             return
         lowest, since = (loss, 0) if loss < lowest else (lowest, since + 1)
 

@@ -33,12 +33,12 @@ def names(run: Evidence) -> Findings:
         attempt = Identity(trial.replica, trial.incarnation).name
         before, _, number = trial.id.rpartition("-t")
         if before != attempt or not number.isdecimal():
-            yield f"{trial.id} is not a name of a trial of {attempt}"
+            yield f"{trial.id} is not a valid name of a trial of {attempt}"
             continue
         attempts[attempt][int(number)] = trial
         wanted = _seed(run, trial, attempt, int(number))
         if trial.started.seed != wanted:
-            yield f"{trial.id} has the seed {trial.started.seed}, from the run's follows {wanted}"
+            yield f"{trial.id} has the seed {trial.started.seed}, the run's seed gives {wanted}"
     for attempt, trials in attempts.items():
         yield from _missing(attempt, trials)
         yield from _rounds(run, [trials[number] for number in sorted(trials)])
@@ -78,7 +78,7 @@ def _rounds(run: Evidence, trials: Sequence[Trial]) -> Iterator[str]:
         rounds = [0, *rounds]
     for one, other in pairwise(rounds):
         if other != one + 1:
-            yield f"{found[other][0].id} is of round {other}, the one before is of round {one}"
+            yield f"{found[other][0].id} is of round {other}, the previous one is of round {one}"
     for number, of_it in found.items():
         hpo = of_it[0].started.phase is RoundPhase.HPO
         wanted = run.config.hpo.trials_per_round if hpo else 1
@@ -92,15 +92,15 @@ def _proposal(run: Evidence, proposal: Proposal) -> Iterator[str]:
     worker, _, number = proposal.id.rpartition("-")
     attempt, _, which = worker.rpartition("-w")
     if not (number.isdecimal() and which.isdecimal()):
-        yield f"{proposal.id} is not a name of a proposal"
+        yield f"{proposal.id} is not a valid name of a proposal"
         return
     attempts = run.history.replicas[proposal.replica].starts
     if attempt not in {Identity(proposal.replica, each).name for each in attempts}:
-        yield f"{proposal.id} is not a name of a proposal of {proposal.replica}"
+        yield f"{proposal.id} is not a valid name of a proposal of {proposal.replica}"
     wanted = seed_of(run.config.seed, attempt, "search", int(which), int(number))
     if proposal.proposed.seed != wanted:
         seed = proposal.proposed.seed
-        yield f"{proposal.id} has the seed {seed}, from the run's follows {wanted}"
+        yield f"{proposal.id} has the seed {seed}, the run's seed gives {wanted}"
 
 
 def resumes(run: Evidence) -> Findings:

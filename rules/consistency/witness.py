@@ -86,7 +86,7 @@ def _statements(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
     before: Statement | None = None
     for each in shown:
         if not isinstance(each.answer, Witnessed):
-            wrong = "a witness and a time-stamp authority have one address"
+            wrong = "a witness and a time-stamp authority have the same address"
             break
         statement = each.answer.statement
         try:
@@ -136,7 +136,7 @@ def _times(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
     stepped = run.steps_of(run.paths.primary_journal)
     if low > high + DRIFT + stepped:
         yield (
-            "the run's time is not the witness's: the primary's clock was at least "
+            "the run's time differs from the witness's: the primary's clock was at least "
             f"{low:.1f} s ahead at {utc_text(least)}, and at most {high:.1f} s at "
             f"{utc_text(last.shown.utc)}"
         )

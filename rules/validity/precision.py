@@ -160,7 +160,7 @@ def lowering(variables: Mapping[str, str], precision: str) -> Iterator[str]:
             elif name not in (*_OVERRIDES, *_FLAGS, *LOADERS):
                 yield f"{name} is not known to leave the precision unchanged; unset it"
             elif lower is not None and BITS[lower] < BITS.get(precision, 0):
-                yield f"{name}={value} computes in {lower}, and {precision} is stated; unset it"
+                yield f"{name}={value} computes in {lower}, but {precision} is recorded; unset it"
         if name.startswith(_CLOCKS):
             yield f"{name} sets a fake clock; unset it"
         if reads_cached_kernels(name, value):

@@ -69,7 +69,7 @@ def nodes(run: RunEvidence) -> Findings:
     if hosts != requested and not in_shares:
         yield Each(f"{hosts:,} hosts; {requested:,} nodes are stated")
     if {event.nodes for _, event in run.history.run_starts} - {requested}:
-        yield Each("the primaries had other numbers of nodes")
+        yield Each("the primaries had different numbers of nodes")
     for each in run.replicas:
         if each.restarts:
             yield Each(f"{each.id} was started {each.restarts + 1} times")
@@ -97,7 +97,7 @@ def planned_nodes(manifest: RunManifest) -> Findings:
     requested = f"{manifest.nodes:,}" if most is None else f"{manifest.nodes:,}-{most:,}"
     yield Found(requested)
     if most is not None:
-        yield f"{requested} nodes; official runs keep theirs"
+        yield f"{requested} nodes; official runs do not change theirs"
 
 
 def records(run: RunEvidence) -> Findings:

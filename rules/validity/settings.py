@@ -222,13 +222,13 @@ def fixed_settings(config: RunConfig) -> Findings:
         for key, limit in limits.items()
         if not limit.admits(settings[key])
     ]
-    yield Found(f"{len(wrong) or 'none'} otherwise")
+    yield Found(f"{len(wrong) or 'no'} deviations")
     yield from wrong
 
 
 def closed_settings(config: RunConfig) -> Findings:
     """The declared settings have the closed division's values."""
     different = declared(config)
-    yield Found(f"{len(different) or 'none'} otherwise")
+    yield Found(f"{len(different) or 'no'} deviations")
     for each in different:
         yield f"{each.key} is {said(each.value)}; {said(each.closed)} is required"

@@ -80,8 +80,8 @@ def _in_bounds(found: Found) -> Found:
     """Reject large files: a sparse file of a terabyte uses no space on disk."""
     if found.file.bytes > MOST_REPORT_BYTES:
         raise not_found(
-            f"{found.file.name!r} has {found.file.bytes:,} bytes; none of more than "
-            f"{MOST_REPORT_BYTES:,} is given"
+            f"{found.file.name!r} has {found.file.bytes:,} bytes; files of more than "
+            f"{MOST_REPORT_BYTES:,} are not served"
         )
     return found
 

@@ -145,8 +145,8 @@ class Time(Answer):
     phases: tuple[Phase, ...]
     """All phases; they sum to the elapsed time."""
     trainings: tuple[TrainingTime, ...] = ()
-    """Completed trainings of a run without a search, with their seconds split into staging, compute
-    and extra, as MLPerf HPC defines them."""
+    """Completed training runs of a run without a search, with their seconds split into staging,
+    compute and extra, as MLPerf HPC defines them."""
 
 
 def time(view: RunView) -> Time:

@@ -73,7 +73,7 @@ class WitnessLog:
         self._last = NOTHING
         self._last_utc = 0.0
         self._path = folder / "log.jsonl"
-        with restated(f"cannot be a witness in {folder}", caught=OSError):
+        with restated(f"cannot run a witness in {folder}", caught=OSError):
             folder.mkdir(parents=True, exist_ok=True)
             self.key = _key_in(folder)
             self._read()
@@ -101,7 +101,7 @@ class WitnessLog:
         with self._lock:
             known = self._runs.get(run)
             if known is not None and known.owner != owner:
-                what = "another submits the digests of a run of this name; the token is not its own"
+                what = "a run of this name was submitted with another token"
                 raise ProblemError(HTTPStatus.FORBIDDEN, "not-the-owner", what)
             statement = self._next(run, owner, head, known)
             self._write(statement)
@@ -192,7 +192,7 @@ class WitnessLog:
             self._take(statement, offset)
             offset += len(statement.line) + 1
         if offset != whole:
-            raise UsageError(f"{self._path} is not as it was written")
+            raise UsageError(f"{self._path} has been changed")
 
 
 def checked_log(path: Path, fingerprint: str | None) -> Iterator[Statement]:
@@ -214,7 +214,7 @@ def checked_log(path: Path, fingerprint: str | None) -> Iterator[Statement]:
                 found = Statement.model_validate_json(line)
                 by = signer_of(found)
             except ValidationError:
-                raise UsageError(f"{where}: no statement of a witness") from None
+                raise UsageError(f"{where}: not a statement of a witness") from None
             except BadSignatureError as error:
                 raise UsageError(f"{where}: its signature: {error}") from None
             fingerprint = fingerprint or by.fingerprint
@@ -222,7 +222,7 @@ def checked_log(path: Path, fingerprint: str | None) -> Iterator[Statement]:
             next_of_run = follows(found, runs.get(found.run))
             same = by.fingerprint == fingerprint and found.line + b"\n" == line
             if not (next_of_all and next_of_run and same):
-                raise UsageError(f"{where}: it does not follow from the lines before")
+                raise UsageError(f"{where}: it does not follow from the previous lines")
             last, utc = found.sha256, found.utc
             runs[found.run] = found
             yield found

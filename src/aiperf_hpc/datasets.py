@@ -157,8 +157,8 @@ def why_unofficial(info: DatasetInfo) -> str | None:
     if info.sha256 in DIGESTS[info.name] or info.archives == ARCHIVES[info.name]:
         return None
     if info.archives:
-        return "it was prepared from archives of another MD5 than the published ones"
+        return "it was prepared from archives whose MD5 differs from the published one"
     return (
-        f"it was not prepared from the official archives, nor is SHA-256 {info.sha256[:12]} known "
-        "as theirs; prepare it from the folder that has them"
+        f"it was not prepared from the official archives, and SHA-256 {info.sha256[:12]} is not "
+        "known to be theirs; prepare it from the archives"
     )

@@ -13,7 +13,7 @@ NAMED = 3
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 _PHRASES = {
-    "deeper": "{kernel}×{kernel} convolution behind {after}",
+    "deeper": "{kernel}×{kernel} convolution after {after}",
     "wider": "{producer} widened to {channels} channels",
     "skip": "skip from {source} to {target}",
     "kernel": "kernel of {conv} grown to {kernel}×{kernel}",

@@ -61,7 +61,7 @@ def test_missing_figures_have_a_reason(runs: Path) -> None:
     missing = [one for each in card.benchmarks for one in each.figures if not one.value]
     assert missing
     assert all(one.detail for one in missing)
-    roofline = figure(card, "AIPerf", "share of the attainable rate")
+    roofline = figure(card, "AIPerf", "fraction of the attainable rate")
     assert "aiperf peaks --out" in roofline.detail
     text = list(lines(card))
     assert any("not measured: " in line for line in text)
@@ -78,7 +78,7 @@ def test_a_search_has_a_time_to_accuracy_and_no_time_to_solution(runs: Path) -> 
     card = card_of(runs)
     solution = figure(card, "MLPerf HPC", "time to solution")
     assert solution.value == ""
-    assert "ends by its time" in solution.detail
+    assert "ends when its time is over" in solution.detail
     assert figure(card, "DAWNBench", "time to accuracy").value
 
 
@@ -94,7 +94,7 @@ def test_runs_of_other_workloads_have_figures_of_their_own(runs: Path) -> None:
     assert of_workloads(card, "AIPerf", "operations per second") == both
     assert of_workloads(card, "HPC AI500", "Valid FLOPS") == both
     one = of_workloads(card, "MLPerf HPC", "time to solution")
-    assert one == [("", "a run that searches ends by its time: see the time to accuracy")]
+    assert one == [("", "a search ends when its time is over; see the time to accuracy")]
     assert "volumes run-2" in " ".join(" ".join(lines(card)).split())
 
 

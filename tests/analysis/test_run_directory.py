@@ -225,7 +225,7 @@ def test_an_interrupted_and_resumed_training_run_is_one(tmp_path: Path) -> None:
 
 def test_a_running_run_has_no_score(tmp_path: Path) -> None:
     entry = _read(write_run(tmp_path / "run", replace(SHORT, ended=False)).root)
-    assert entry.problems == ("the run has no end: it still runs, or was cut off",)
+    assert entry.problems == ("the run has no end: it is still running, or was cut off",)
     with pytest.raises(NotMeasuredError, match="no end"):
         operations_per_second(entry.logs[0])
     assert error(entry.logs[0]) > 0.0

@@ -83,11 +83,11 @@ def test_a_hostile_note_stays_text(tmp_path: Path) -> None:
 def test_a_damaged_file_is_reported(content: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", SMALL)
     run.annotations.write_text(content)
-    with pytest.raises(RunDirectoryError, match=r"annotations\.json is damaged; remove it"):
+    with pytest.raises(RunDirectoryError, match=r"annotations\.json is damaged; removing it"):
         read_annotations(run)
     said = aiperf("list", tmp_path, "--tag", "v100").stderr
     assert "a: " in said
-    assert "annotations.json is damaged; remove it" in said
+    assert "annotations.json is damaged; removing it" in said
     status = printed("status", run.root, "--json")
     assert "annotations.json is damaged" in json.loads(status)["annotations_error"]
     assert "problem: " in printed("status", run.root)
@@ -133,7 +133,7 @@ def test_the_service_lists_them_as_they_are_now(tmp_path: Path) -> None:
             assert {row["name"]: (row["tags"], row["note"]) for row in rows} == expected
         ended.annotations.write_text("{")
         rows = {row["name"]: row for row in client.get("/api/v1/runs").json()["runs"]}
-        assert "is damaged; remove it" in rows["ended"]["annotations_error"]
+        assert "is damaged; removing it" in rows["ended"]["annotations_error"]
         assert rows["other"]["note"] == "other 1"
 
 

@@ -120,7 +120,7 @@ def test_a_run_goes_on_unserved_where_its_port_was_taken_and_says_so(
     assert len(line.splitlines()) == 1
     served.service.write_text("{")
     assert again(served) is None
-    assert "service.json is damaged; remove it" in capsys.readouterr().err
+    assert "service.json is damaged; removing it" in capsys.readouterr().err
 
 
 def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
@@ -136,7 +136,7 @@ def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
     status = view.status(now)
     assert status.service_url is None
     assert status.problems == (
-        f"{served.service} is damaged; remove it, which only forgets where the run is served",
+        f"{served.service} is damaged; removing it discards only the address of the service",
     )
 
 

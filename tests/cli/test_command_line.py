@@ -141,9 +141,9 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         ("analyze x --scale 0", "--scale: 0 is not a whole number above 0"),
         ("analyze x --scale " + "9" * 5000, "--scale: 999"),
         ("analyze x --vflops-exponent 2.5", "--vflops-exponent: 2.5 is not a whole number"),
-        ("analyze x --precision 100", "--precision: 100 is no percentage between 0 and 100"),
+        ("analyze x --precision 100", "--precision: 100 is not a percentage between 0 and 100"),
         ("report x --scaling", "option '--scaling' requires an argument"),
-        ("resume x --serve --no-serve", "--serve and --no-serve do not go together"),
+        ("resume x --serve --no-serve", "--serve and --no-serve are mutually exclusive"),
     ],
 )
 def test_wrong_words_are_one_line(words: str, said: str) -> None:

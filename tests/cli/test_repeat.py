@@ -127,7 +127,7 @@ def test_two_failures_in_a_row_end_it(runs: Runs) -> None:
     runs.plays = [lambda *_, **__: 1] * 4
     done = runs.start("--repeat", "4")
     assert (done.returncode, len(runs.seeds)) == (1, 2)
-    assert "2 runs in a row failed; no other is started" in done.stderr
+    assert "2 runs in a row failed; no further run is started" in done.stderr
 
 
 def test_what_cannot_be_started_leaves_nothing(runs: Runs) -> None:
@@ -152,7 +152,9 @@ def test_a_run_that_is_stopped_is_the_last_one(runs: Runs) -> None:
     runs.plays = [_trained, stopped]
     done = runs.start("--repeat", "3")
     assert done.returncode == 1
-    assert "run 2 of 3 was stopped (interrupted by the user); no other is started" in done.stderr
+    assert (
+        "run 2 of 3 was stopped (interrupted by the user); no further run is started" in done.stderr
+    )
     assert "left out" in done.stdout
     assert runs.outcomes()["runs"][1]["stopped_by"] == "interrupted by the user"
 
@@ -193,8 +195,8 @@ def test_without_peaks_the_runs_are_made_all_the_same(runs: Runs) -> None:
     ("options", "said"),
     [
         (("--repeat", "1"), "nothing to compare below 2 runs"),
-        (("--repeat", "2", "--detach"), "leave --detach out"),
-        (("--same-seed",), "give --repeat N too"),
+        (("--repeat", "2", "--detach"), "mutually exclusive"),
+        (("--same-seed",), "requires --repeat N"),
         (("--repeat", "2", "--set", "seed=4294967295"), "seed: should be less than"),
     ],
 )

@@ -203,11 +203,11 @@ def test_what_cannot_become_official_is_refused_with_a_line_for_each_reason(
     changes = ("--set", "training.batch_size=64", "--set", "dataset.augment=false")
     assert released("--division", "closed", *changes, "--hours", "0.5") == 2
     assert capsys.readouterr().err.splitlines()[-5:] == [
-        "aiperf: not started: it could not become official in the closed division:",
+        "aiperf: not started: it cannot be official in the closed division:",
         "  settings: dataset.augment is False; True is required",
         "  closed settings: training.batch_size is 64; 448 is required",
         "  hours: 0.5 h; at least 1 h is required",
-        "  environment: ONEDNN_DEFAULT_FPMATH_MODE=ANY computes in any, and bf16 is stated; "
+        "  environment: ONEDNN_DEFAULT_FPMATH_MODE=ANY computes in any, but bf16 is recorded; "
         "unset it",
     ]
 
@@ -257,7 +257,7 @@ def test_an_official_run_keeps_its_nodes(
     released: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert released("--nodes", "1-2", "--division", "closed") == 2
-    assert "  nodes: 1-2 nodes; official runs keep theirs" in capsys.readouterr().err
+    assert "  nodes: 1-2 nodes; official runs do not change theirs" in capsys.readouterr().err
 
 
 def test_a_run_has_the_name_of_the_folder_that_it_is_made_in(tmp_path: Path) -> None:

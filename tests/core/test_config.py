@@ -186,10 +186,13 @@ def test_infinity_and_nan_are_no_values(tmp_path: Path, key: str, value: str) ->
         ("hpo.space.kernel_size.choices=[3, 4]", "hpo.space: kernel_size: sizes are of .1, 3"),
         ("hpo.space.kernel_size={low: 3, high: 5}", "hpo.space: kernel_size: sizes are of .1, 3"),
         ("hpo.space.batch_size.choices=[]", "hpo.space.batch_size.choices: .*at least 1 item"),
-        ("hpo.space.batch_size.choices=[8, 8]", "hpo.space.batch_size: write choices that differ"),
+        ("hpo.space.batch_size.choices=[8, 8]", "hpo.space.batch_size: write distinct choices"),
         ("hpo.space.batch_size={choices: [8], low: 4}", "batch_size: write .*, not both"),
         ("hpo.space.batch_size={low: 8}", "hpo.space.batch_size: write choices, or low and high"),
-        ("hpo.space.batch_size={low: 8, high: 4}", "batch_size: high 4 is not low 8 and some"),
+        (
+            "hpo.space.batch_size={low: 8, high: 4}",
+            "batch_size: high 4 is not low 8 plus a multiple",
+        ),
         ("hpo.space.batch_size={low: 8, high: 12, step: 3}", "batch_size: high 12 is not low 8"),
         ("hpo.space.learning_rate={low: 0.5, high: 0.1}", "learning_rate: low 0.5 is not below"),
         ("hpo.space.learning_rate={low: 0, high: 0.1}", "learning_rate: low 0 has no logarithm"),
@@ -285,7 +288,7 @@ def test_a_configuration_survives_being_written_as_plain_values(tmp_path: Path) 
 
 
 def test_fp16_is_refused_where_no_loss_is_scaled() -> None:
-    with pytest.raises(ConfigError, match=r"'fp16' needs a scaled loss.*engine\.name=torch"):
+    with pytest.raises(ConfigError, match=r"'fp16' needs loss scaling.*engine\.name=torch"):
         load_config("quickstart", ["training.precision=fp16"])
     config = load_config("quickstart", ["training.precision=fp16", "engine.name=torch"])
     assert config.training.precision == "fp16"
@@ -294,12 +297,12 @@ def test_fp16_is_refused_where_no_loss_is_scaled() -> None:
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("preset=../../x", "preset: should be a name that a file can have, without '/' and"),
-        ("slurm.partition=a b", "slurm.partition: should be one word that no shell would change"),
-        ("slurm.memory=much", "slurm.memory: should be a whole number, with K, M, G or T"),
+        ("preset=../../x", "preset: should be a file name without '/' and"),
+        ("slurm.partition=a b", "slurm.partition: should be one word without spaces"),
+        ("slurm.memory=much", "slurm.memory: should be a whole number, followed by K, M, G or T"),
         (
             "slurm.extra_directives=[nice]",
-            "slurm.extra_directives.0: should be an option of sbatch on one line",
+            "slurm.extra_directives.0: should be one option of sbatch",
         ),
     ],
 )

@@ -62,7 +62,7 @@ def test_numbers_times_and_sizes(
     ("morphisms", "text"),
     [
         ([], ""),
-        ([{"kind": "deeper", "after": "a", "kernel": 3}], "3×3 convolution behind a"),
+        ([{"kind": "deeper", "after": "a", "kernel": 3}], "3×3 convolution after a"),
         ([{"kind": "wider", "producer": "a", "channels": 80}], "a widened to 80 channels"),
         ([{"kind": "skip", "source": "a", "target": "b"}], "skip from a to b"),
         ([{"kind": "kernel", "conv": "a", "kernel": 5}], "kernel of a grown to 5×5"),

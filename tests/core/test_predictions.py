@@ -46,5 +46,5 @@ def test_damage_is_seen(tmp_path: Path) -> None:
 def test_what_holds_no_classes_is_none(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
     save_checked(path, {"class": np.zeros(3, np.float32)}, {"trial": "t", "epoch": "1"})
-    with pytest.raises(CheckpointError, match="no classes"):
+    with pytest.raises(CheckpointError, match="no predicted classes"):
         load_predictions(path)

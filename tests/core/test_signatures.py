@@ -76,7 +76,7 @@ def test_every_byte_of_a_signature_counts(key: Path) -> None:
 
 
 def test_a_signature_is_of_one_content_for_one_purpose(key: Path) -> None:
-    with pytest.raises(BadSignatureError, match="it is not of this content"):
+    with pytest.raises(BadSignatureError, match="it does not match this content"):
         check_signature(MESSAGE + b".", signed(key), SPACE)
     with pytest.raises(BadSignatureError, match="made for 'email@example.org', not for 'run@"):
         check_signature(MESSAGE, signed(key, "email@example.org"), SPACE)
@@ -96,11 +96,14 @@ def test_trusted_keys_are_in_files_of_three_kinds(key: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "has no public key of Ed25519"),
-        ("ssh-rsa AAAA me", "has no public key of Ed25519"),
-        ("ssh-ed25519", "line 1: this is no public key"),
-        ("ssh-ed25519 AAAA", "line 1: this is no public key"),
-        ("me valid-before=1 ssh-ed25519 AAAA", "line 1: options of allowed signers are not known"),
+        ("", "has no Ed25519 public key"),
+        ("ssh-rsa AAAA me", "has no Ed25519 public key"),
+        ("ssh-ed25519", "line 1: this is not an Ed25519 public key"),
+        ("ssh-ed25519 AAAA", "line 1: this is not an Ed25519 public key"),
+        (
+            "me valid-before=1 ssh-ed25519 AAAA",
+            "line 1: options of allowed signers are not supported",
+        ),
         ("\udcff", "cannot read the key"),
     ],
 )
@@ -116,7 +119,7 @@ def test_what_is_no_private_key_is_said(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "key"
     path.touch(0o600)
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="is no private key of Ed25519"):
+    with pytest.raises(UsageError, match="is not an Ed25519 private key"):
         load_private_key(path)
     with pytest.raises(UsageError, match="cannot read the key"):
         load_private_key(tmp_path / "none")
@@ -152,7 +155,7 @@ def test_we_check_openssh_s_keys_and_signatures(tmp_path: Path, hashed_by: str) 
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["-t", "ed25519", "-N", "secret"], "has a passphrase: sign with `ssh-keygen -Y sign`"),
-     (["-t", "ecdsa", "-N", ""], "is no private key of Ed25519")],
+     (["-t", "ecdsa", "-N", ""], "is not an Ed25519 private key")],
 )  # fmt: skip
 def test_other_keys_of_openssh_are_refused(tmp_path: Path, words: list[str], said: str) -> None:
     ssh_keygen("-q", *words, "-f", tmp_path / "key")

@@ -26,7 +26,7 @@ def test_ctrl_c_ends_the_run_under_way_in_order_and_starts_no_other(tmp_path: Pa
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
-    assert "run 1 of 3 was stopped (interrupted by the user); no other is started" in err
+    assert "run 1 of 3 was stopped (interrupted by the user); no further run is started" in err
     assert "Repeatability" in out
     assert "left out" in out
     assert sorted(path.name for path in folder.iterdir()) == ["1", "repeat.json"]

@@ -77,7 +77,9 @@ def test_a_regression_on_volumes(trained: Trained, engine: str) -> None:
     assert all(other == said for other in others)
     assert said.quality == pytest.approx(0.5, abs=0.05)
     baseline = quality(said.quality, said.metric)
-    assert "Regulated score  none: the mean absolute error is no share of the samples" in summary
+    assert (
+        "Regulated score  none: the mean absolute error is not a fraction of the samples" in summary
+    )
     assert "the best mean absolute error" in summary
     assert f"Baseline         {baseline}, the mean absolute error of zeros\n" in summary
     reasons = " ".join(aiperf("report", run.paths.root).stdout.split())

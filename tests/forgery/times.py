@@ -101,8 +101,8 @@ def half_of_the_waiting_left_out(run: ForgedRun) -> None:
         seconds["train"] = seconds.get("train", 0.0) / 2
 
 
-@forgery("time", "signs")
-def no_signs_of_life_of_a_primary_at_work(run: ForgedRun) -> None:
+@forgery("time", "heartbeats")
+def no_heartbeats_of_a_working_primary(run: ForgedRun) -> None:
     """It records other things; one that records nothing at all may have been suspended."""
     for line in of(run.primary, "primary_heartbeat"):
         line["event"] = {"type": "scheduler_state", "reachable": True, "detail": ""}
@@ -172,7 +172,7 @@ forgeries(
                 like(run.primary[-1], {**run.primary[-1]["event"]}, 1.0))),
         "seconds below zero in a record":
             ("journals", event("dataset_loaded", staged_seconds=-30.0)),
-        "no signs of life": ("signs", without("heartbeat")),
+        "no heartbeats": ("heartbeats", without("heartbeat")),
         # Its journal alone, which ends too early then.
         "a pause of one replica taken out":
             ("time", lambda run: shift(run.trainer()[40:], -60.0)),

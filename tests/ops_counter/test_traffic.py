@@ -308,5 +308,5 @@ def test_what_has_no_formula_is_named() -> None:
     graph = Graph((IMAGE, Node("strange", Other(), ("image",))))
     with pytest.raises(CountError, match=r"node 'strange': no memory traffic .* kind 'relu'"):
         traffic(graph)
-    with pytest.raises(CountError, match="no memory traffic is known of sgd in int8"):
+    with pytest.raises(CountError, match="no memory traffic is known for sgd in int8"):
         traffic(residual(), "int8")

@@ -131,8 +131,8 @@ START = "Start with `aiperf start --nodes 1 --hours 0.05`."
         ),
         (
             [YES, GPU, FOR_CPUS, SBATCH, CONTROLLER],
-            "Ready for local runs and SLURM; not for GPUs (the installed frameworks are builds for "
-            f"CPUs). First: {pip_install('cuda')}, or PyTorch's build for your accelerator.",
+            "Ready for local runs and SLURM; not for GPUs (the installed frameworks are CPU "
+            f"builds). First: {pip_install('cuda')}, or PyTorch's build for your accelerator.",
         ),
         ([YES, NO_ENGINE, GPU], "Not ready for any run (an engine: none). First: pip it."),
     ],
@@ -162,7 +162,7 @@ def test_another_program_named_aiperf(tmp_path: Path, monkeypatch: pytest.Monkey
     check = found("aiperf")
     assert (check.found, check.required) == (False, False)
     assert check.detail == f"{theirs} is another program of that name"
-    assert check.remedy.startswith("write aiperf-hpc in place of aiperf")
+    assert check.remedy.startswith("use aiperf-hpc instead of aiperf")
     monkeypatch.setenv("PATH", f"{ours.parent}:{theirs.parent}")
     check = found("aiperf")
     assert (check.found, check.detail) == (True, str(ours))

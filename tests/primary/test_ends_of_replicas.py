@@ -48,8 +48,8 @@ def failed_run(root: Path, replicas: int) -> RunWriter:
 @pytest.mark.parametrize(
     ("output", "words"),
     [
-        (None, "it left no record: does its node see {root}?"),
-        (b"", "it left no record: does its node see {root}?"),
+        (None, "it wrote no record: can its node access {root}?"),
+        (b"", "it wrote no record: can its node access {root}?"),
         (
             ABORTED.encode(),
             "its output is in {log}, and ends with '*** An error occurred in MPI_Init_thread on a "

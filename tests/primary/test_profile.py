@@ -106,8 +106,8 @@ def test_the_table_has_the_uncategorized_share() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "name a run directory, or --config FILE|PRESET, and not both"),
-        (["RUN", "--config", "quickstart"], "name a run directory, or --config"),
+        ([], "name either a run directory or --config FILE|PRESET"),
+        (["RUN", "--config", "quickstart"], "name either a run directory or --config"),
         (["RUN", "--set", "seed=1"], "--set changes a configuration"),
         (["RUN", "--steps", 0], "--steps 0: from 1 to 10000"),
         (["RUN", "--batch-size", 0], "--batch-size 0: at least 1"),
@@ -170,7 +170,7 @@ def test_another_engine_is_asked_whether_it_can(run: Path) -> None:
     half = torch.model_copy(
         update={"training": torch.training.model_copy(update={"precision": "fp16"})}
     )
-    with pytest.raises(UsageError, match="--engine tensorflow: .*scaled loss"):
+    with pytest.raises(UsageError, match="--engine tensorflow: .*loss scaling"):
         profile.with_engine(half, "tensorflow")
 
 

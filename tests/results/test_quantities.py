@@ -103,7 +103,7 @@ def test_the_list_as_csv(run: RunPaths) -> None:
     assert "broken cannot be read: " in done.stderr
     own = next(row for row in rows if Path(row["run"]).name == "run")
     assert float(own[ROW.name]) == ROW.read(RunView.read(run).status())
-    assert "leave one of them out" in refused_line("list", "--csv", "--json")
+    assert "mutually exclusive" in refused_line("list", "--csv", "--json")
 
 
 def test_the_files_of_a_report(run: RunPaths, text: str) -> None:

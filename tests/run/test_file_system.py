@@ -42,7 +42,7 @@ def through_a_file(folder: Path) -> tuple[Path, str]:
 
 def dangling(folder: Path) -> tuple[Path, str]:
     (folder / "link").symlink_to("nowhere")
-    return folder / "link", f"{folder}/link is a link to nowhere, which is not there"
+    return folder / "link", f"{folder}/link is a link to nowhere, which does not exist"
 
 
 def link_to_a_file(folder: Path) -> tuple[Path, str]:
@@ -52,18 +52,18 @@ def link_to_a_file(folder: Path) -> tuple[Path, str]:
 
 
 def made_up_by_the_kernel(folder: Path) -> tuple[Path, str]:
-    return Path("/proc/x"), "nothing can be made in /proc: No such file or directory"
+    return Path("/proc/x"), "cannot create files in /proc: No such file or directory"
 
 
 def not_permitted(folder: Path) -> tuple[Path, str]:
     (folder / "closed").mkdir(mode=0o500)
-    return folder / "closed" / "run", f"nothing can be made in {folder}/closed: Permission denied"
+    return folder / "closed" / "run", f"cannot create files in {folder}/closed: Permission denied"
 
 
 def not_to_be_entered(folder: Path) -> tuple[Path, str]:
     (folder / "closed" / "inner").mkdir(parents=True)
     (folder / "closed").chmod(0)
-    return folder / "closed" / "inner", "nothing can be made in"
+    return folder / "closed" / "inner", "cannot create files in"
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_journal_of_the_primary_that_is_gone_is_named(run: RunWriter) -> None:
     assert history.lost == ""
     run.paths.primary_journal.unlink()
     history.refresh()
-    assert history.lost == f"the journal {run.paths.primary_journal} is missing; put it back"
+    assert history.lost == f"the journal {run.paths.primary_journal} is missing; restore it"
 
 
 def test_torn_journals_are_named(run: RunWriter) -> None:

@@ -161,7 +161,7 @@ def test_a_line_that_is_no_record_is_reported_by_file_and_line_and_the_rest_kept
 
 
 @pytest.mark.parametrize(
-    ("places", "said"), [((0, 2), "record 2 where 1 was due"), ((0, 0), "record 0 where 1 was due")]
+    ("places", "said"), [((0, 2), "record 2 instead of 1"), ((0, 0), "record 0 instead of 1")]
 )
 def test_a_lost_or_repeated_line_is_reported(
     path: Path, places: tuple[int, ...], said: str

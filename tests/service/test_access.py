@@ -108,7 +108,7 @@ def test_attempts_and_changes_are_logged_in_one_line(tmp_path: Path) -> None:
         client.put("/api/v1/none", headers=SHOWN)
     refused, done = log
     assert refused.startswith(r"service: testclient POST /api/v1/runs/x\n\x1b[2Jyyy")
-    assert refused.endswith(": 401, this token is not known: Authorization: Bearer TOKEN")
+    assert refused.endswith(": 401, unknown token: Authorization: Bearer TOKEN")
     assert len(refused) < 350
     assert done == "service: testclient PUT /api/v1/none: 404"
     assert TOKEN not in "".join(log)

@@ -96,7 +96,7 @@ def test_slurm_is_handed_its_runs_at_once(tmp_path: Path, primaries: FakePrimari
         ({"settings": {"training": {"batch_size": -1}}}, 422, "training.batch_size"),
         ({"settings": {"training": 7}}, 422, "training"),
         ({"preset": "cifar10"}, 422, "this cannot run: no CIFAR-10 at /data"),
-        ({"name": "taken"}, 409, "there is a run 'taken' already"),
+        ({"name": "taken"}, 409, "a run or submission 'taken' exists already"),
     ],
 )
 def test_what_cannot_run_is_refused_in_one_clear_line(
@@ -198,7 +198,7 @@ def test_one_service_at_a_time_changes_a_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_only_read(unprivileged: Path) -> None:
     unprivileged.chmod(0o555)
-    only_read = "without --token-file it is only read"
+    only_read = "without --token-file it is read-only"
     with pytest.raises(RunDirectoryError, match=only_read), owned(unprivileged):
         pass
     unprivileged.chmod(0o755)
@@ -208,7 +208,7 @@ def test_a_damaged_file_of_the_queue_is_said(tmp_path: Path) -> None:
     (tmp_path / ".aiperf-service" / "queue").mkdir(parents=True)
     (tmp_path / ".aiperf-service" / "queue" / "000001.json").write_text("{")
     working = RunQueue(tmp_path, FakePrimaries()).working()
-    with pytest.raises(RunDirectoryError, match="000001.json is damaged; remove it"), working:
+    with pytest.raises(RunDirectoryError, match="000001.json is damaged; removing it"), working:
         pass
 
 
@@ -298,7 +298,7 @@ def test_the_plan_of_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plan.config == load_config("quickstart", ["training.batch_size=48"]).settled()
     with pytest.raises(UsageError, match="a replica spans 2 nodes"):
         Primaries().plan(Submission(nodes=1, hours=0.1, settings={"replica": {"nodes": 2}}))
-    with pytest.raises(UsageError, match="not become official in the open division:\n  settings: "):
+    with pytest.raises(UsageError, match="cannot be official in the open division:\n  settings: "):
         Primaries().plan(Submission(nodes=1, hours=1.0, division="open", launcher="local"))
 
 

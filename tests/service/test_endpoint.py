@@ -41,7 +41,7 @@ def test_addresses(text: str, expected: tuple[str, int]) -> None:
         ("host:65536", "ports go from 0 to 65535"),
         ("host:" + "9" * 5000, "ports go from 0 to 65535"),
         ("host:٣", "no port number"),
-        ("::1:8080", "stands in brackets"),
+        ("::1:8080", "in brackets"),
         ("[]:80", "no IPv6 address"),
         ("[::1]", "there is no port"),
         ("[::1]:", "there is no port"),
@@ -103,7 +103,7 @@ def test_a_token_file_that_is_not_there_is_refused_with_how_to_make_one(tmp_path
 def test_only_this_machine_is_served_without_tokens(token_file: Path) -> None:
     assert Endpoint("127.0.0.1").tokens() is None
     everybody = Endpoint("0.0.0.0")  # noqa: S104 -- it is refused
-    with pytest.raises(UsageError, match=r"others can reach 0.0.0.0: .* --token-file"):
+    with pytest.raises(UsageError, match=r"0.0.0.0 is reachable from other hosts: .* --token-file"):
         everybody.tokens()
     assert replace(everybody, token_file=token_file).tokens() is not None
 
@@ -113,7 +113,7 @@ def test_certificate_and_key(certificate: tuple[Path, Path], tmp_path: Path) -> 
     whole = Endpoint(certificate=chain, key=key)
     whole.check_tls()
     assert whole.scheme == "https"
-    with pytest.raises(UsageError, match="name both"):
+    with pytest.raises(UsageError, match="must be given together"):
         replace(whole, key=None).check_tls()
     with pytest.raises(UsageError, match="No such file"):
         replace(whole, key=tmp_path / "none").check_tls()

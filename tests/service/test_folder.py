@@ -114,7 +114,7 @@ def test_a_damaged_run_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert client.get("/api/v1/runs/away/score").status_code == 200
         (tmp_path / "away").rename(tmp_path / ".elsewhere")
         reasons = {u["name"]: u["reason"] for u in client.get("/api/v1/runs").json()["unreadable"]}
-        assert "the run directory of away is missing; put it back" in reasons["away"]
+        assert "the run directory of away is missing; restore it" in reasons["away"]
         (tmp_path / ".elsewhere").rename(tmp_path / "away")
         assert client.get("/api/v1/runs/away/score").status_code == 200
 

@@ -144,16 +144,16 @@ def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> Callable[[], objec
     [
         (
             lambda p: _move(p.root, p.root.with_name("elsewhere")),
-            "run or its run.yaml is missing; put it back",
+            "run or its run.yaml is missing; restore it",
         ),
         (
             lambda p: _move(p.manifest, p.root.with_name("elsewhere")),
-            "run or its run.yaml is missing; put it back",
+            "run or its run.yaml is missing; restore it",
         ),
-        (lambda p: _rewrite(p.manifest, lambda _: b"{"), "run.yaml is not what it was"),
+        (lambda p: _rewrite(p.manifest, lambda _: b"{"), "run.yaml has changed"),
         (
             lambda p: _move(p.primary_journal, p.root.with_name("elsewhere")),
-            "primary/journal.jsonl is missing; put it back",
+            "primary/journal.jsonl is missing; restore it",
         ),
     ],
 )
@@ -175,10 +175,10 @@ def test_a_run_that_is_no_longer_there_is_503_until_it_is_back(
 @pytest.mark.parametrize(
     ("lose", "words"),
     [
-        (lambda p: _move(p.replica("r0"), p.root.with_name("elsewhere")), "is missing; put"),
+        (lambda p: _move(p.replica("r0"), p.root.with_name("elsewhere")), "is missing; restore"),
         (
             lambda p: _rewrite(p.replica_journal("r0"), lambda content: content[:1000]),
-            "has become shorter: 1000 bytes, of which",
+            "has become shorter: 1000 bytes;",
         ),
     ],
 )

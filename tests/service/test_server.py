@@ -103,7 +103,7 @@ def test_an_address_of_another_machine_is_one_clear_line(tmp_path: Path, token_f
 def test_a_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = ServerThread(FolderOfRuns(tmp_path))
     monkeypatch.setattr(server._server, "run", lambda _: None)
-    with pytest.raises(AIPerfError, match="did not come up"):
+    with pytest.raises(AIPerfError, match="did not start"):
         server.start()
 
 
@@ -157,5 +157,5 @@ def test_https_with_a_token(
 def test_what_protects_a_service_is_checked_before_it_listens(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--token-file"):
         ServerThread(FolderOfRuns(tmp_path), Endpoint("0.0.0.0"))  # noqa: S104 -- it is refused
-    with pytest.raises(UsageError, match="name both"):
+    with pytest.raises(UsageError, match="must be given together"):
         check_free(Endpoint(key=tmp_path / "key"))

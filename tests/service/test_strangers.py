@@ -56,7 +56,10 @@ def test_a_file_that_no_report_has_is_not_sent(client: TestClient) -> None:
     run = f"run-{NAMES.index('a terabyte: report/report.json')}"
     answer = answered(client, f"{API}/runs/{run}/files/report.json")
     assert answer.status_code == 404
-    assert "has 1,000,000,000,000 bytes; none of more than 268,435,456" in answer.json()["detail"]
+    assert (
+        "has 1,000,000,000,000 bytes; files of more than 268,435,456 are not served"
+        in answer.json()["detail"]
+    )
 
 
 @pytest.mark.fuzz

@@ -144,7 +144,7 @@ def test_one_stream_too_many_is_refused_and_one_that_ends_makes_room() -> None:
     assert (b"retry-after", b"1") in refused["headers"]
     problem = json.loads(body["body"])
     assert problem["type"].endswith("too-many-streams")
-    assert problem["detail"].startswith("1 streams of events are open")
+    assert problem["detail"].startswith("1 event streams are open")
     streams.count = 0
     _respond(EventStream(_endless([]), open_streams=streams), reads=2, leaves=True)
     assert streams.count == 0

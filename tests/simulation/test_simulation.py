@@ -85,7 +85,7 @@ def test_its_status_goes_by_its_own_clock_and_says_that_it_is_simulated(
 
 def test_its_nodes_are_not_there_and_have_no_telemetry(view: RunView) -> None:
     telemetry = present(view.status().telemetry)
-    assert telemetry.unavailable_reason == "the run is simulated: its nodes are not there"
+    assert telemetry.unavailable_reason == "the run is simulated: its nodes do not exist"
     assert (telemetry.nodes, telemetry.energy.label) == ((), "absent")
 
 

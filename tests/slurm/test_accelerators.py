@@ -60,7 +60,7 @@ def test_an_unseen_accelerator_ends_the_run(accelerated: Cluster, slurm_run: Sta
     )  # fmt: skip
     out, err = run.end()
     assert run.process.returncode != 0, out
-    assert "engine 'torch' does not see the accelerator that was given to it" in out + err
+    assert "engine 'torch' does not see the accelerator that it was allocated" in out + err
 
 
 def test_steps_of_an_allocation_have_its_accelerators(accelerated: Cluster, tmp_path: Path) -> None:

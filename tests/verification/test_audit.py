@@ -104,7 +104,7 @@ def test_a_journal_begun_after_the_end_is_no_change_and_one_before_it_is(
     assert end_utc is not None
     append(late, end_utc + seconds, started_again(run))
     name = late.relative_to(run.root)
-    said = f"manifest.json does not name {name}: it was not there when the run ended"
+    said = f"manifest.json does not name {name}: it did not exist when the run ended"
     files = check_rule("files", run)
     assert (files.failures, files.notes) == (((), (said,)) if passes else ((said,), ()))
     assert (failures_by_rule(run) == {}) == passes
@@ -148,7 +148,7 @@ def state_nothing(run: RunPaths, journals: Iterable[Path]) -> RuleResult:
 @pytest.mark.parametrize(
     ("first", "notes", "checked"),
     [
-        (0, ("nobody stated the SHA-256 of run.yaml: it may be another than the run's",), 0),
+        (0, ("no process recorded the SHA-256 of run.yaml, so it may have changed",), 0),
         (1, (), 1),
     ],
 )
@@ -166,7 +166,7 @@ def test_one_who_alone_did_not_state_the_configuration_is_found(
     run: RunPaths, which: int, who: str
 ) -> None:
     found = state_nothing(run, [list(run.journals())[which]])
-    assert found.failures == (f"{who} did not state the SHA-256 of run.yaml, as others did",)
+    assert found.failures == (f"{who} did not record the SHA-256 of run.yaml, although others did",)
 
 
 def test_a_life_whose_folder_has_another_name_is_missed(run: RunPaths) -> None:
@@ -191,7 +191,7 @@ def test_a_run_without_the_folder_of_a_replica_is_reported_and_names_its_journal
     (lost,) = check_rule("journals", reported(run)).failures
     assert lost == (
         f"{run.replica_journal('r1')}, line 1: the journal is missing, of a replica that shut down "
-        "cleanly; put it back"
+        "cleanly; restore it"
     )
     stated = json.loads(run.report_json.read_text("utf-8"))
     assert stated["score"]["operations"] > 0
@@ -209,7 +209,7 @@ def test_a_journal_that_the_primary_missed_counts_as_lost_until_it_is_back(
     assert check_rule("journals", run).passed
     journal.unlink()
     failures = check_rule("journals", run).failures
-    assert f"{journal}, line 1: the journal is missing; put it back" in failures
+    assert f"{journal}, line 1: the journal is missing; restore it" in failures
 
 
 @pytest.mark.parametrize("case", NO_RECORDS)

@@ -81,8 +81,8 @@ def test_a_witness_that_is_away_is_said_once_and_asked_again(
     assert [(each.url, each.reachable) for each in states[:2]] == [(url, False), (url, True)]
     assert "refused" in states[0].detail
     assert said[:2] == [
-        f"{url} is no witness now: {states[0].detail}",
-        f"{url} is a witness again",
+        f"{url} does not respond as a witness: {states[0].detail}",
+        f"{url} responds as a witness again",
     ]
 
 
@@ -178,8 +178,11 @@ def test_a_server_that_is_no_witness_is_said_in_one_line(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda line: line.replace(b'"bytes":7', b'"bytes":8'), "not of this content"),
-        (lambda line: line.replace(b'"run":"run"', b'"run":"other"'), "not of this content"),
+        (lambda line: line.replace(b'"bytes":7', b'"bytes":8'), "does not match this content"),
+        (
+            lambda line: line.replace(b'"run":"run"', b'"run":"other"'),
+            "does not match this content",
+        ),
         (lambda line: line, "does not follow"),
     ],
 )

@@ -42,14 +42,14 @@ def evidence(
 @pytest.mark.parametrize(
     ("replicas", "value", "reasons"),
     [
-        ({"r0": [80, 90], "r1": [70]}, "3 of 3 trainings", ()),
+        ({"r0": [80, 90], "r1": [70]}, "3 of 3 training runs", ()),
         (
             {"r0": [80, 60], "r1": [69]},
-            "1 of 3 trainings",
-            ("2 of 3 trainings did not reach 0.7",),
+            "1 of 3 training runs",
+            ("2 of 3 training runs did not reach 0.7",),
         ),
-        ({"r0": [60]}, "0 of 1 trainings", ("no training has reached 0.7",)),
-        ({"r0": []}, "0 of 0 trainings", ("no training has reached 0.7",)),
+        ({"r0": [60]}, "0 of 1 training runs", ("no training run has reached 0.7",)),
+        ({"r0": []}, "0 of 0 training runs", ("no training run has reached 0.7",)),
     ],
 )
 def test_all_trainings_that_ended_must_reach_the_target(

@@ -284,7 +284,7 @@ def test_a_training_must_reach_the_target(
 ) -> None:
     (rule,) = WORKLOADS[workload].record_rules
     run = evidence(tmp_path, workload, quality=quality, ended=ended)
-    assert rule.check(run).failures == (f"no training has reached {target}",)
+    assert rule.check(run).failures == (f"no training run has reached {target}",)
 
 
 @pytest.mark.parametrize("workload", RULES)

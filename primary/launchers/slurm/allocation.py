@@ -51,7 +51,7 @@ class Allocation(ABC):
 
     def request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
         """Request a job of ``count`` nodes of a group; return when SLURM has accepted it."""
-        raise SchedulerError(f"{nodes} nodes more: this allocation does not grow")
+        raise SchedulerError(f"{nodes} more nodes: an allocation cannot grow")
 
     def requested(self, group: NodeGroup) -> int:
         """Return the number of requested nodes of a group that are still pending."""
@@ -74,8 +74,8 @@ class CurrentAllocation(Allocation):
         """Read the job from the environment. Raises UsageError if this process is in no job."""
         if job is None:
             raise UsageError(
-                "--launcher inside: SLURM_JOB_ID is not set, so that this is no job of SLURM; "
-                "run it within salloc or a batch script, or use --launcher slurm"
+                "--launcher inside: SLURM_JOB_ID is not set, so this is not a SLURM job; run it "
+                "inside salloc or a batch script, or use --launcher slurm"
             )
         self._client = client
         self._job = job
@@ -122,7 +122,7 @@ def check_allocation(jobs: Sequence[Job], nodes: int, hours: float, now: float) 
     """
     held = [job for job in jobs if job.held]
     if not held:
-        raise UsageError("--launcher inside: SLURM does not know the job of SLURM_JOB_ID any more")
+        raise UsageError("--launcher inside: SLURM no longer knows the job SLURM_JOB_ID")
     name = held[0].id.partition("+")[0]
     if (there := held_nodes(held)) < nodes:
         raise UsageError(f"--nodes {nodes}: the allocation {name} has {there}; request fewer nodes")

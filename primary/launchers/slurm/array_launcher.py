@@ -169,8 +169,8 @@ class ArrayLauncher(SlurmLauncher):
         if elements > limit:
             raise UsageError(
                 f"{elements} replicas: this SLURM's arrays have at most {limit} elements "
-                "(MaxArraySize of `scontrol show config`); nothing was started; have it raised, "
-                "or run on fewer nodes"
+                "(MaxArraySize of `scontrol show config`); nothing was started; ask for a higher "
+                "limit, or use fewer nodes"
             )
 
     def _find(self, silence: SchedulerSilentError) -> str:

@@ -94,7 +94,7 @@ class SlurmBackend(Backend):
         if request.dry and asked != "auto":
             return SlurmChoice(request, launcher=_resolved(request))
         if asked == "inside" or (asked == "auto" and job and shutil.which("srun")):
-            why = f"this is in job {job}, whose nodes it takes"
+            why = f"inside job {job}, whose nodes it uses"
             return SlurmChoice(request, why, "inside", self._look_inside(request, job))
         where = shutil.which("sbatch")
         if where is None:
@@ -112,7 +112,7 @@ class SlurmBackend(Backend):
                 request, f"{where} is installed, but SLURM does not answer ({error})"
             )
         check_cluster(request.config.slurm, request.most, request.hours, partitions)
-        why = "SLURM answers, and this is in none of its jobs"
+        why = "SLURM responds; not inside a job"
         return SlurmChoice(request, why, _resolved(request), partitions)
 
     def _look_inside(self, request: Request, job: str | None) -> list[Nodes]:

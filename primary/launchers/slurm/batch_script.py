@@ -114,7 +114,9 @@ def _template(slurm: SlurmConfig) -> str:
 def _fill(text: str, values: dict[str, str], where: str) -> str:
     template = string.Template(text)
     if not template.is_valid():
-        raise ConfigError(f"{where}: a dollar sign without a name; write $$ for one of the shell")
+        raise ConfigError(
+            f"{where}: a dollar sign without a name; write $$ for a dollar sign of the shell"
+        )
     used = set(template.get_identifiers())
     if unknown := sorted(used - values.keys()):
         raise ConfigError(
@@ -122,5 +124,5 @@ def _fill(text: str, values: dict[str, str], where: str) -> str:
             f"known are {', '.join(values)}"
         )
     if missing := [name for name in NEEDED if name not in used]:
-        raise ConfigError(f"{where}: it does not use ${missing[0]}, without which no replica runs")
+        raise ConfigError(f"{where}: it does not use ${missing[0]}, which starts the replica")
     return template.substitute(values)

@@ -98,9 +98,13 @@ def unfit_node(paths: RunPaths, status: int) -> str | None:
     """Return the fault of a node if a replica's exit status reports one."""
     reasons = {
         PREFLIGHT_STATUS: "its node differs from the others; its output states how",
-        UNSEEN_RUN_STATUS: f"its node does not see the run directory {paths.root}; name a folder "
-        "that all nodes see with --run-dir",
-        UNSEEN_PYTHON_STATUS: f"its node does not see {sys.executable}; install the "
-        "environment where all nodes see it",
+        UNSEEN_RUN_STATUS: (
+            f"its node cannot access the run directory {paths.root}; name a folder on a shared "
+            "file system with --run-dir"
+        ),
+        UNSEEN_PYTHON_STATUS: (
+            f"its node cannot access {sys.executable}; install the environment on a shared file "
+            "system"
+        ),
     }
     return reasons.get(status)

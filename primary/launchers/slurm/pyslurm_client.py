@@ -36,8 +36,8 @@ class PyslurmClient(SlurmClient):
             self._pyslurm: Any = importlib.import_module("pyslurm")
         except ImportError as error:
             raise UsageError(
-                f"slurm.client: pyslurm cannot be loaded ({error}); build the one that belongs to "
-                f"your SLURM ({PYSLURM.remedy}), or set slurm.client=commands"
+                f"slurm.client: pyslurm cannot be loaded ({error}); install the version for your "
+                f"SLURM ({PYSLURM.remedy}), or set slurm.client=commands"
             ) from None
 
     def partitions(self) -> list[Nodes]:

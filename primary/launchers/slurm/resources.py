@@ -142,7 +142,7 @@ def _check_group(group: NodeGroup, hours: float, found: Sequence[Nodes]) -> None
     members = partition_of(slurm, found, where)
     name = members[0].partition
     if not members[0].available:
-        raise UsageError(f"partition '{name}' is not up; name another one in {where}.partition")
+        raise UsageError(f"partition '{name}' is down; name another one in {where}.partition")
     minutes = time_limit_minutes(hours, slurm)
     if minutes > members[0].minutes:
         raise UsageError(
@@ -309,9 +309,9 @@ def _unsaid_cpus(slurm: SlurmConfig) -> Iterator[str]:
     )
     if not (slurm.exclusive or asked or slurm.template is not None):
         yield (
-            "replicas share nodes (slurm.exclusive false) and slurm.cpus_per_task is not given: "
-            "each rank gets what SLURM gives a task, which may be a single CPU, and a GPU wants 10 "
-            "and more to decode for it"
+            "replicas share nodes (slurm.exclusive false) and slurm.cpus_per_task is not set: "
+            "each rank gets SLURM's default per task, which may be one CPU; decoding for a GPU "
+            "takes 10 or more"
         )
 
 
@@ -373,7 +373,7 @@ def _require_of_allocation(gres: str, found: Sequence[Nodes]) -> None:
         if group.gres and not offers(group.gres, gres):
             raise UsageError(
                 f"slurm.gres {gres}: the nodes of {group.partition}, which this is in, were "
-                f"requested with {group.gres}; leave slurm.gres out to use these"
+                f"requested with {group.gres}; remove slurm.gres to use these"
             )
 
 

@@ -56,7 +56,7 @@ REFUSALS = (
     "has expired",
 )
 """Errors of srun if SLURM creates no step."""
-BLOCKED = "waits for its node, on which SLURM counts a step that has ended as running"
+BLOCKED = "waits for its node, where SLURM still counts an ended step as running"
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def _opened(file: bytes) -> Iterator[Image.Image]:
             image.load()
             yield image
     except UnidentifiedImageError:
-        raise ValueError("it is no image") from None
+        raise ValueError("it is not an image") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(reason_of(error)) from None
 

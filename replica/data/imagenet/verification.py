@@ -135,7 +135,7 @@ def _check_image(
         try:
             again, _ = encode(image.encoded, info.storage_format)
         except ValueError as error:
-            return f"{image.name} does not decode: {error}"
+            return f"{image.name} cannot be decoded: {error}"
         if again != image.encoded:
             return f"{image.name} is not stored as {info.storage_format}"
     return None

@@ -123,7 +123,7 @@ def open_index(folder: Path, dataset: str) -> tuple[DatasetInfo, ShardIndex]:
     expected = (info.train_samples, info.validation_samples)
     if index.dataset_sha256 != info.sha256 or counts != expected:
         raise DatasetError(
-            f"dataset '{dataset}': dataset.json and shards.json of {folder} are of two "
+            f"dataset '{dataset}': dataset.json and shards.json of {folder} are from different "
             "preparations; prepare it again"
         )
     return info, index
@@ -150,7 +150,8 @@ def load_sizes(folder: Path, index: ShardIndex, dataset: str) -> tuple[Sizes, Si
         or (np.add.reduceat(sizes, np.concatenate([[0], ends[:-1]])).tolist() != expected)
     ):
         raise DatasetError(
-            f"dataset '{dataset}': {path} is not of the shards in {folder}; prepare it again"
+            f"dataset '{dataset}': {path} does not belong to the shards in {folder}; prepare it "
+            "again"
         )
     training = sum(shard.samples for shard in index.train)
     return sizes[:training], sizes[training:]

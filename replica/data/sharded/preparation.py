@@ -203,8 +203,8 @@ def prepare_shards(
     for folder in source.folders:
         if folder.resolve() in target.resolve().parents:
             raise DatasetError(
-                f"cannot write the dataset to {target}: it lies in its source {folder}; name a "
-                "folder beside it"
+                f"cannot write the dataset to {target}: it is inside its source {folder}; name a "
+                "folder elsewhere"
             )
     jobs = source.jobs(options.shards)
     training, held_out = (sum(job.part == part for job in jobs) for part in PARTS)

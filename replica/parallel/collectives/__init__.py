@@ -35,8 +35,9 @@ def load_collective(name: str, ranks: int) -> Collective:
     collective = join(name)
     if collective.size != ranks:
         raise EngineError(
-            f"collective '{name}' joins {collective.size} ranks, the configuration asks for "
-            f"{ranks}; what starts the ranks must know '{name}': see docs/collectives.md"
+            f"collective '{name}' joins {collective.size} ranks, the configuration requests "
+            f"{ranks}; start the ranks by a launcher that supports '{name}': see "
+            "docs/collectives.md"
         )
     return collective
 

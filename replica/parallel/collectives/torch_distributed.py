@@ -54,9 +54,9 @@ class TorchCollective(Collective):
         except (RuntimeError, ValueError) as error:
             at = f"{where['MASTER_ADDR']}:{where['MASTER_PORT']}"
             raise EngineError(
-                f"collective 'torch': rank {self.rank} on {socket.gethostname()} does not meet "
-                f"the other ranks at {at}: {first_line(error)}; set another address by "
-                "MASTER_ADDR and MASTER_PORT"
+                f"collective 'torch': rank {self.rank} on {socket.gethostname()} cannot reach the "
+                f"other ranks at {at}: {first_line(error)}; set another address with MASTER_ADDR "
+                "and MASTER_PORT"
             ) from None
         hosts: list[str] = [""] * self.size
         dist.all_gather_object(hosts, socket.gethostname())

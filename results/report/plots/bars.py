@@ -180,7 +180,7 @@ def _time_bar_text(bar: TimeBar) -> str:
 
 
 def _caption(bars: Sequence[TimeBar]) -> str:
-    said = ["Percentages of each entry's time to solution: means over its scored trainings."]
+    said = ["Percentages of each entry's time to solution: means over its scored training runs."]
     said.append("Compute: epochs, without evaluations; extra: neither of these nor staging.")
     for what, names in (
         ("No staging in the logs of", [bar.name for bar in bars if bar.staging is None]),

@@ -118,7 +118,7 @@ STUDY_HEIGHT = 5.4
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """One entry in a scaling study: means over its trainings, with standard deviations."""
+    """One entry in a scaling study: means over its training runs, with standard deviations."""
 
     accelerators: int
     minutes: float | None
@@ -160,7 +160,9 @@ def scaling_study_plot(subject: str, scales: Sequence[Scale], name: str, devices
         f"{_text(most.epochs)}, throughput from {_text(base.throughput)} to "
         f"{_text(most.throughput)} samples/s; efficiency is {percent(most.efficiency, 1)}."
     )
-    caption = "Dashed: ideal, from the smallest entry. Bars: one standard deviation over trainings."
+    caption = (
+        "Dashed: ideal, from the smallest entry. Bars: one standard deviation over training runs."
+    )
     return canvas.plot(f"Scaling of {subject}", caption, words)
 
 
@@ -179,7 +181,9 @@ def _panel(axes: Axes, title: str, scales: Sequence[Scale], metric: str, growth:
     known = [(n, value, deviation) for n, value, deviation in shown if value is not None]
     _title(axes, f"{title} (log scale)" if known else title)
     if not known:
-        axes.annotate("no training converged", (0.5, 0.5), xycoords="axes fraction", ha="center")
+        axes.annotate(
+            "no training run converged", (0.5, 0.5), xycoords="axes fraction", ha="center"
+        )
         return
     places, values, deviations = zip(*known, strict=True)
     ends = [float(scales[0].accelerators), float(scales[-1].accelerators)]

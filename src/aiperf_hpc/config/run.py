@@ -87,11 +87,11 @@ def _web_address(text: str) -> str:
     except ValueError:
         raise ValueError(f"'{text}' is no URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ValueError(f"'{text}' is no URL of http or https, as https://host:8766")
+        raise ValueError(f"'{text}' is not an http or https URL such as https://host:8766")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError(f"'{text}' has a user, a query or a fragment; leave them out")
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("a URL has printable characters of ASCII alone, and no space")
+        raise ValueError("a URL contains only printable ASCII characters and no space")
     return text.rstrip("/")
 
 
@@ -178,8 +178,8 @@ class RunConfig(Section):
             )
         if self.engine.name == "tensorflow" and self.training.precision == "fp16":
             raise ValueError(
-                "training.precision 'fp16' needs a scaled loss, which the engine 'tensorflow' has "
-                "not; use bf16, or engine.name=torch on an accelerator"
+                "training.precision 'fp16' needs loss scaling, which engine 'tensorflow' does not "
+                "support; use bf16, or engine.name=torch on an accelerator"
             )
         if self.dataset.decoded_cache_gib and self.engine.name == "tensorflow":
             raise ValueError(

@@ -38,12 +38,12 @@ class Integers(Section):
         ends = (self.low, self.high)
         if self.choices is not None:
             if ends != (None, None) or len(set(self.choices)) < len(self.choices):
-                raise ValueError("write choices that differ, or low and high, not both")
+                raise ValueError("write distinct choices, or low and high, not both")
         elif self.low is None or self.high is None:
             raise ValueError("write choices, or low and high, such as {low: 256, high: 448}")
         elif self.high < self.low or (self.high - self.low) % self.step:
             raise ValueError(
-                f"high {self.high} is not low {self.low} and some steps of {self.step}"
+                f"high {self.high} is not low {self.low} plus a multiple of {self.step}"
             )
         return self
 
@@ -136,8 +136,8 @@ class SearchConfig(Section):
     """Search method. guided: Bayesian optimization with a Gaussian process over graphs. greedy:
     mutate the best. fixed: no search; train the initial network."""
     max_trainings: int | None = Field(None, ge=1, le=1_000_000)
-    """Maximum number of trainings per replica with method fixed; by default, as many as the time
-    allows."""
+    """Maximum number of training runs per replica with method fixed; by default, as many as the
+    time allows."""
     kappa: float = Field(1.0, ge=0.0, le=100.0)
     """Weight of the standard deviation in the acquisition function mean + kappa * sigma, on average
     over candidates (guided only)."""

@@ -10,14 +10,12 @@ from pydantic import Field, model_validator
 from aiperf_hpc.config.section import Section
 from aiperf_hpc.untrusted.bounds import MOST_NODES, in_words
 
-_WORD = in_words(
-    r"^[^\s'\"\\`$]+$", "one word that no shell would change, without spaces, quotes, '\\' and '$'"
-)
+_WORD = in_words(r"^[^\s'\"\\`$]+$", "one word without spaces, quotes, '\\' and '$'")
 Word = Annotated[str, Field(pattern=_WORD, max_length=256)]
 """A value for SLURM's command line: one word that no shell would change."""
-_DIRECTIVE = in_words(r"^-[^\r\n]*$", "an option of sbatch on one line, with '-' first")
+_DIRECTIVE = in_words(r"^-[^\r\n]*$", "one option of sbatch, beginning with '-'")
 Directive = Annotated[str, Field(pattern=_DIRECTIVE, max_length=1024)]
-_MEMORY = in_words(r"^\d+[KMGT]?$", "a whole number, with K, M, G or T after it, e.g. 64G")
+_MEMORY = in_words(r"^\d+[KMGT]?$", "a whole number, followed by K, M, G or T, e.g. 64G")
 
 
 class SlurmNodeGroup(Section):
@@ -80,7 +78,7 @@ class SlurmConfig(Section):
         if self.time_margin_minutes * 60 < self.signal_seconds + 60:
             raise ValueError(
                 f"time_margin_minutes {self.time_margin_minutes} is shorter than signal_seconds "
-                f"{self.signal_seconds} and a minute: runs would be cut; raise the margin"
+                f"{self.signal_seconds} and a minute: runs would be cut off; raise the margin"
             )
         return self
 
@@ -91,8 +89,8 @@ class SlurmConfig(Section):
         for number, each in enumerate(asked):
             if each in asked[:number]:
                 raise ValueError(
-                    f"node_groups.{asked.index(each)} and node_groups.{number} ask for the same "
-                    "nodes; put them together"
+                    f"node_groups.{asked.index(each)} and node_groups.{number} request the same "
+                    "nodes; merge them"
                 )
         return self
 

@@ -191,7 +191,7 @@ def _sorted_and_checked(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     outputs = [node.name for node in nodes if node.name not in read]
     if len(outputs) != 1:
         raise GraphError(
-            f"a graph needs exactly one output, these nodes are read by none: {outputs}"
+            f"a graph needs exactly one output, these nodes have no consumer: {outputs}"
         )
     if nodes[-1].name == outputs[0]:
         return nodes
@@ -217,11 +217,11 @@ def _sorted(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     by_name: dict[str, Node] = {}
     for node in nodes:
         require(bool(node.name) and "/" not in node.name, f"node name {node.name!r} is not valid")
-        require(node.name not in by_name, f"node {node.name!r} is there twice")
+        require(node.name not in by_name, f"node {node.name!r} occurs twice")
         by_name[node.name] = node
     for node in nodes:
         for source in node.inputs:
-            require(source in by_name, f"node {node.name!r} reads {source!r}, which is not there")
+            require(source in by_name, f"node {node.name!r} reads {source!r}, which does not exist")
     return tuple(_topological_order(by_name))
 
 

@@ -121,7 +121,7 @@ def failure_reason(done: subprocess.CompletedProcess[str], what: str = "it") -> 
     """Return why a program of this package failed: its last message, or else its exit status."""
     if done.returncode < 0:
         ended_by = signal.Signals(-done.returncode)
-        hint = "; the kernel does so where memory ends" if ended_by is signal.SIGKILL else ""
+        hint = "; the kernel does so when memory is exhausted" if ended_by is signal.SIGKILL else ""
         return f"{what} was ended by {ended_by.name}{hint}"
     lines = done.stderr.strip().splitlines()
     said = [line for line in lines if line.startswith(SPEAKER)] or lines

@@ -104,7 +104,7 @@ def make_key(path: Path, name: str) -> PublicKey:
         UsageError: one of the files already exists or cannot be written.
     """
     if not name.isprintable():
-        raise UsageError("the name of a key is one line of text")
+        raise UsageError("the name of a key must be one line of text")
     key = Ed25519PrivateKey.generate()
     public = PrivateKey(key, name).public
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
@@ -147,7 +147,7 @@ def load_private_key(path: Path) -> PrivateKey:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(
-            f"{path} is no private key of Ed25519 as OpenSSH writes it; `aiperf keygen` makes one"
+            f"{path} is not an Ed25519 private key in OpenSSH's format; `aiperf keygen` makes one"
         )
     beside = public_path(path)
     found = PrivateKey(key)
@@ -168,7 +168,7 @@ def _trusted_in(path: Path) -> list[PublicKey]:
     found = sorted(path.glob("*.pub")) if path.is_dir() else [path]
     keys = [key for file in found for key in _keys_in(file)]
     if not keys:
-        raise UsageError(f"{path} has no public key of Ed25519; `aiperf keygen` makes a pair")
+        raise UsageError(f"{path} has no Ed25519 public key; `aiperf keygen` makes a pair")
     return keys
 
 
@@ -187,11 +187,11 @@ def _key_of(words: list[str]) -> PublicKey:
     """Return the key of a line: ``[who] ssh-ed25519 BASE64 [comment]``. Raises ValueError."""
     place = words.index(KIND.decode())
     if place > 1:
-        raise ValueError("options of allowed signers are not known here; leave them out")
+        raise ValueError("options of allowed signers are not supported; remove them")
     blob = b64decode(words[place + 1] if len(words) > place + 1 else "", validate=True)
     head = _string(KIND) + struct.pack(">I", 32)
     if not blob.startswith(head) or len(blob) != len(head) + 32:
-        raise ValueError("this is no public key of Ed25519")
+        raise ValueError("this is not an Ed25519 public key")
     name = words[0] if place else " ".join(words[place + 2 :])
     return PublicKey(blob[len(head) :], name)
 
@@ -214,7 +214,7 @@ def check_signature(message: bytes, signature: bytes, namespace: str) -> PublicK
         key = Ed25519PublicKey.from_public_bytes(found.key)
         key.verify(found.signature, found.signed(message))
     except InvalidSignature:
-        raise BadSignatureError("it is not of this content") from None
+        raise BadSignatureError("it does not match this content") from None
     except ValueError:
         raise BadSignatureError("its key is none") from None
     return PublicKey(found.key)
@@ -255,9 +255,9 @@ class _Signature:
         try:
             found = cls._parsed(text)
         except (ValueError, struct.error):
-            raise BadSignatureError("it is no signature by Ed25519") from None
+            raise BadSignatureError("it is not an Ed25519 signature") from None
         if found.armored() != text:
-            raise BadSignatureError("it is not as it was written")
+            raise BadSignatureError("it has been changed")
         return found
 
     @classmethod

@@ -72,7 +72,7 @@ def read_annotations(paths: RunPaths) -> Annotations:
         return Annotations()
     except (ValidationError, NotRegularError):
         raise RunDirectoryError(
-            f"{paths.annotations} is damaged; remove it, which only removes the tags and the note"
+            f"{paths.annotations} is damaged; removing it discards only the tags and the note"
         ) from None
     except OSError as error:
         raise RunDirectoryError(

@@ -278,7 +278,7 @@ class JournalReader:
                 self.unread += 1
                 continue
             if record.seq != self.next_seq:
-                self._problem(f"record {record.seq} where {self.next_seq} was due")
+                self._problem(f"record {record.seq} instead of {self.next_seq}")
             self.next_seq = record.seq + 1
             yield record
 
@@ -304,14 +304,13 @@ class JournalReader:
                 content = self._fetched(file)
                 length = self.offset if content else os.fstat(file.fileno()).st_size
             self.lost = (
-                f"has become shorter: {length} bytes, of which {self.offset} were read before; "
-                "put it back"
+                f"has become shorter: {length} bytes; {self.offset} were read before; restore it"
                 if length < self.offset
                 else ""
             )
             return content
         except FileNotFoundError:
-            self.lost = "is missing; put it back" if self.offset else ""
+            self.lost = "is missing; restore it" if self.offset else ""
             return b""  # Not there yet, or not yet visible to this NFS client.
 
     def _fetched(self, file: FileIO) -> bytes:

@@ -35,7 +35,7 @@ class Incarnation:
         launch, restart = text.split(".")
         parsed = cls(int(launch), int(restart))
         if str(parsed) != text or min(parsed.launch, parsed.restart) < 0:
-            raise ValueError(f"'{text}' is no attempt of a replica")
+            raise ValueError(f"'{text}' is not an attempt of a replica")
         return parsed
 
 
@@ -221,7 +221,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     for entry in found:
         if entry.is_symlink():
             raise NotRegularError(
-                "a link, where a run has files and folders of its own", entry.path
+                "a link; a run contains only regular files and folders", entry.path
             )
     return found
 

@@ -81,7 +81,7 @@ class Service(Value):
             return None
         except (ValidationError, NotRegularError):
             raise RunDirectoryError(
-                f"{paths.service} is damaged; remove it, which only forgets where the run is served"
+                f"{paths.service} is damaged; removing it discards only the address of the service"
             ) from None
 
 

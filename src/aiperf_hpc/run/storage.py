@@ -253,8 +253,8 @@ class GrowingFile:
 
     def _changed(self, size: int) -> StorageError:
         return StorageError(
-            f"{self._path} has {size} bytes where its only writer left {self.size}: "
-            "something else has written it, or its file server has lost data"
+            f"{self._path} has {size} bytes, but its only writer wrote {self.size}: another "
+            "process has changed it, or the file server has lost data"
         )
 
     def cut(self) -> None:
@@ -305,7 +305,7 @@ def require_writable(
     place = nearest_existing(folder)
     if not place.is_dir():
         kind = f"a link to {os.readlink(place)}" if place.is_symlink() else "a file"
-        missing = ", which is not there" if place.is_symlink() and not place.exists() else ""
+        missing = ", which does not exist" if place.is_symlink() and not place.exists() else ""
         raise refused(f"{place} is {kind}{missing}")
     try:
         with (
@@ -316,7 +316,7 @@ def require_writable(
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise refused(f"nothing can be made in {place}: {error.strerror}") from None
+        raise refused(f"cannot create files in {place}: {error.strerror}") from None
 
 
 def free_bytes(folder: Path) -> int:

@@ -70,10 +70,10 @@ def regular_descriptor(path: Path | str, *, follow: bool) -> int:
     try:
         descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     except ValueError:  # A NUL, or an unpaired surrogate.
-        raise NotRegularError("no name that a file can have") from None
+        raise NotRegularError("not a valid file name") from None
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
-            raise NotRegularError("a link, where a file of its own belongs", path) from None
+            raise NotRegularError("a link instead of a file", path) from None
         if error.errno == errno.ENXIO:
             raise NotRegularError("not a regular file", path) from None  # A socket.
         raise
@@ -95,7 +95,7 @@ def path_inside(root: Path, name: str) -> Path:
     except UnicodeEncodeError:
         parts = []
     if not parts or "\0" in name or not {"", ".", ".."}.isdisjoint(parts):
-        raise NotRegularError(f"{name[:100]!r} is no name of a file in the run")
+        raise NotRegularError(f"{name[:100]!r} is not the name of a file in the run")
     return root / name
 
 
@@ -119,7 +119,7 @@ def open_inside(root: Path, path: Path) -> BinaryIO:
 def require_no_link(folder: Path) -> None:
     """Raise NotRegularError if a folder below a run's directory is a link."""
     if folder.is_symlink():
-        raise NotRegularError("a link, where a folder of its own belongs", folder)
+        raise NotRegularError("a link instead of a folder", folder)
 
 
 def bytes_inside(root: Path, path: Path, most: int = MOST_BYTES) -> bytes:
@@ -271,7 +271,7 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             alias = self.peek_event()  # type: ignore[no-untyped-call]
             known = self.anchors.get(alias.anchor)
-            _require(known is None or id(known) in self._sizes, "a value that has itself in it")
+            _require(known is None or id(known) in self._sizes, "a value that contains itself")
             return super().compose_node(parent, index)
         self._open += 1
         node = super().compose_node(parent, index)
@@ -283,7 +283,7 @@ class _Loader(yaml.SafeLoader):
     def _size(self, node: yaml.Node) -> tuple[int, int]:
         if isinstance(node, yaml.ScalarNode):
             number = node.tag.endswith((":int", ":float"))
-            _require(not number or len(node.value) <= MOST_DIGITS, "a number of too many digits")
+            _require(not number or len(node.value) <= MOST_DIGITS, "a number with too many digits")
             return 1, 0
         parts = node.value
         if isinstance(node, yaml.MappingNode):
@@ -291,15 +291,15 @@ class _Loader(yaml.SafeLoader):
         sizes = [self._sizes[id(part)] for part in parts]
         values = 1 + sum(size for size, _ in sizes)
         levels = 1 + max((levels for _, levels in sizes), default=0)
-        _require(values <= MOST_YAML_VALUES, "too many values, by its aliases")
-        _require(levels <= MOST_LEVELS, "nested too deep, by its aliases")
+        _require(values <= MOST_YAML_VALUES, "too many values after alias expansion")
+        _require(levels <= MOST_LEVELS, "nested too deeply by aliases")
         return values, levels
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         met = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in met:
-                raise yaml.YAMLError(f"the key '{key.value[:60]}' stands twice")
+                raise yaml.YAMLError(f"the key '{key.value[:60]}' occurs twice")
             met.add(key.value if isinstance(key, yaml.ScalarNode) else None)
         return super().construct_mapping(node, deep)
 

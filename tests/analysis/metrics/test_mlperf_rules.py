@@ -26,7 +26,7 @@ from aiperf_hpc.analysis.sections.weak_scaling import WeakScaling, WeakScalings
 from aiperf_hpc.cli.program import main
 
 FORTY: list[float | None] = [float(number) for number in range(40)]
-TOO_FEW = "too few runs, {}, to leave out the fastest and the slowest: all count"
+TOO_FEW = "too few runs ({}) to omit the fastest and the slowest: all count"
 FAILED = "{} of {} runs failed, more than {}: not a valid result"
 
 

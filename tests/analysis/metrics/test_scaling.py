@@ -81,12 +81,12 @@ STEEP = fit_power_law([1.0, 2.0], [1.0, 1e200])
     [
         (partial(fit_power_law, [64.0, 64.0], [1.0, 2.0]), "two different scales"),
         (partial(fit_power_law, [], []), "two different scales"),
-        (partial(fit_power_law, [1.0, 2.0], [0.0, 1.0]), "is 0, where a positive number"),
+        (partial(fit_power_law, [1.0, 2.0], [0.0, 1.0]), "is 0; a positive number"),
         (partial(fit_power_law, [1.0, 2.0], [math.nan, 1.0]), "is nan"),
         (partial(fit_power_law, [1.0, 2.0], [math.inf, 1.0]), "is inf"),
         (partial(STEEP.at, 1e9), "too far away"),
-        (partial(log_pca, [5.0, 5.0, 5.0], [5.0, 5.0, 5.0]), "trainings that differ"),
-        (partial(log_pca, [5.0], [5.0]), "trainings that differ"),
+        (partial(log_pca, [5.0, 5.0, 5.0], [5.0, 5.0, 5.0]), "training runs that differ"),
+        (partial(log_pca, [5.0], [5.0]), "training runs that differ"),
         (partial(speedup, 5.0, 0.0), "throughput at the smallest scale is 0"),
     ],
 )

@@ -101,13 +101,14 @@ def test_verified_runs_are_ranked_by_their_recounted_score(ranking: Ranking) -> 
 def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
     assert {each.name: each.reasons for each in ranking.excluded if each.name != "broken"} == {
         "changed": (
-            "not verified, report: report.json states another 'score' than the records give and 1 "
+            "not verified, report: report.json states a 'score' that differs from the records and "
+            "1 "
             "more",
-            "not verified, files: report/report.json is not what the report was made from",
+            "not verified, files: report/report.json has changed since the report was generated",
         ),
         "lasts": ("it has not ended",),
-        "nodes2-again": ("it is the run of nodes2 again",),
-        "renamed": ("it is the run of nodes2 again",),
+        "nodes2-again": ("it is a copy of the run nodes2",),
+        "renamed": ("it is a copy of the run nodes2",),
     }
     (broken,) = (each for each in ranking.excluded if each.name == "broken")
     assert "run.yaml" in broken.reasons[0]

@@ -70,7 +70,7 @@ def test_the_system_is_parsed_from_the_description(tmp_path: Path) -> None:
         "BAIDU-USA-GAIT_BaiduNet9_1GV100_pytorch": (1, "V100", 1.0632),
         "lambda_BaiduNet9_lambda_cloud_single_pytorch": (4, "GTX 1080 Ti", 1.5),
         "KRes34_1GTX1080Ti_pytorch": (1, "GeForce GTX 1080 Ti", None),
-        # A number that is not stated is not guessed, and a null is no price.
+        # A number that is not stated is not guessed, and a null is not a price.
         "basenet": (None, "V100", 3.06),
         "dawn_resnet164_b_1p100-dawn_pytorch": (1, "P100", None),
         "diux_cifar_p3": (None, None, 3.06),
@@ -137,7 +137,7 @@ def test_rows_that_lack_something_are_named(tmp_path: Path) -> None:
     assert qualities(entry) == [None, None, 94.5]
     text = " / ".join(entry.problems)
     assert "line 2: top1Accuracy 'nan'" in text
-    assert "line 4: hours '' is no number" in text
+    assert "line 4: hours '' is not a number" in text
     assert "line 7: 2 cells for 3 columns" in text
     assert "epochs are skipped: 7 follows 2" in text
     assert entry.logs[0].epochs == ()  # What lies between two rows is not one epoch.
@@ -158,14 +158,14 @@ def test_backward_hours_are_reported_and_give_no_time(tmp_path: Path) -> None:
         ("", None, None),
         ("24.48", 24.48, "is text"),
         ("$ 24.48 / hour", 24.48, "is text"),
-        (0, None, "no price"),
-        (-1.0, None, "no price"),
-        (float("nan"), None, "no price"),
-        (10**400, None, "no price"),
-        (True, None, "no price"),
-        ("24,48", None, "no price"),
-        ("a lot", None, "no price"),
-        ([1], None, "no price"),
+        (0, None, "not a price"),
+        (-1.0, None, "not a price"),
+        (float("nan"), None, "not a price"),
+        (10**400, None, "not a price"),
+        (True, None, "not a price"),
+        ("24,48", None, "not a price"),
+        ("a lot", None, "not a price"),
+        ([1], None, "not a price"),
     ],
 )
 def test_cost_per_hour(tmp_path: Path, stated: object, cost: float | None, problem: str) -> None:
@@ -237,7 +237,7 @@ def test_another_quality_than_the_benchmarks_has_no_target(tmp_path: Path) -> No
         ("epoch\thours\ttop1Accuracy\n", DESCRIPTION, "no rows"),
         ("epoch\ttop1Accuracy\n1\t94\n", DESCRIPTION, "no column 'hours'"),
         ("epoch\thours\n1\t1\n", DESCRIPTION, "no column of top5Accuracy"),
-        ("hours\thours\ttop1\n1\t1\t1\n", DESCRIPTION, "stands twice"),
+        ("hours\thours\ttop1\n1\t1\t1\n", DESCRIPTION, "occurs twice"),
         ("epoch\thours\ttop1\n1\tnever\t94\n", DESCRIPTION, "no row has its hours"),
         (b"\xff\xfe\xff", DESCRIPTION, "utf-16"),
         (b"epoch\thours\ttop1\n1\t1\t\xff\n", DESCRIPTION, "utf-8"),

@@ -161,28 +161,28 @@ def test_lines_after_run_stop_are_ignored(tmp_path: Path) -> None:
     [
         (heading(), "no run_start: the run was not timed"),
         ([*heading(), line(5, "run_stop", status="success")], "no run_start, but a run_stop"),
-        ([*heading(), *training()[:-1]], "no run_stop: the run broke off"),
+        ([*heading(), *training()[:-1]], "no run_stop: the run was cut off"),
         ([*heading(), *training(status="aborted")], "the run ended with status aborted"),
         ([*heading(), line(9, "run_start"), line(2, "run_stop", status="success")],
          "run_stop is 7.000 s before run_start"),
         ([*heading(), *training((0.3, 0.2))],
-         "it reports success, and no evaluation reached the target, 0.124"),
+         "it reports success, but no evaluation reached the target, 0.124"),
         ([*heading(), line(9, "run_start"), line(20, "run_stop")], "run_stop has no status"),
         ([*heading(), *training((0.3, "NaN", 0.1))],
          "1 of 3 evaluations without a finite quality (the first at epoch 2)"),
         ([*heading(), *training((0.3, None, float("inf"), 0.1))],
          "2 of 4 evaluations without a finite quality (the first at epoch 2)"),
         ([*heading(), *training(), '0: :::MLLOG {"key": "run_stop", "time_ms": 12'],
-         "line 26 is not in mllog's format and passed over"),
+         "line 26 is not in mllog's format and skipped"),
         ([*heading(), line(0, "deep", json.loads("[" * 500 + "]" * 500)), *training()],
-         "line 10 is not in mllog's format and passed over"),
+         "line 10 is not in mllog's format and skipped"),
         ([*heading(), line(1e300, "run_start"), *training()],
-         "line 10 is not in mllog's format and passed over"),
+         "line 10 is not in mllog's format and skipped"),
         ([f":::MLPv0.5.0 ncf {'9' * 400} (a.py:1) run_start\n"],
-         "line 1 is not in mllog's format and passed over"),
+         "line 1 is not in mllog's format and skipped"),
         ([*heading(), *training((1e300, 0.1))], "1 of 2 evaluations without a finite quality"),
         ([*heading(), ':::MLLOG {"time_ms": 1, "key": "run_start", "value": ' + "[" * 5000 + "\n",
-          *training()], "line 10 is not in mllog's format and passed over"),
+          *training()], "line 10 is not in mllog's format and skipped"),
     ],
 )  # fmt: skip
 def test_problems_of_a_log_are_reported(lines: list[str], problem: str, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_line_without_end_is_passed_over_in_little_memory(tmp_path: Path) -> N
     assert peak < 8 * MAX_LINE
     assert present(log.run).ended == START + 36
     (problem,) = [said for said in log.problems if "longer than" in said]
-    assert problem.endswith("is longer than 1 MiB and passed over")
+    assert problem.endswith("is longer than 1 MiB and skipped")
 
 
 def test_a_log_whose_last_line_is_cut_by_the_limit(tmp_path: Path) -> None:
@@ -260,7 +260,9 @@ def test_accelerators_are_stated_or_as_many_as_ranks(
 ) -> None:
     log = log_of(tmp_path, heading("cosmoflow", **settings), training())
     assert (log.nodes, log.accelerators) == (nodes, accelerators)
-    said = any(each.startswith("512 accelerators by its number_of_ranks") for each in log.problems)
+    said = any(
+        each.startswith("512 accelerators, from its number_of_ranks") for each in log.problems
+    )
     assert said == (accelerators == 512)
 
 

@@ -187,11 +187,11 @@ def test_counts_in_names(name: str, number: int | None) -> None:
     ("text", "problem"),
     [
         ("{", "scaling.json: not JSON"), ("[1]", "scaling.json: not a JSON object"),
-        ("{}", "scaling.json: no number"),
+        ("{}", "scaling.json: scaling_factor is not a number"),
         ('{"scaling_factor": 0.5}', "scaling.json: scaling_factor 0.5 is below 1"),
-        ('{"scaling_factor": NaN}', "scaling.json: no number"),
-        ('{"scaling_factor": "2"}', "scaling.json: no number"),
-        ('{"scaling_factor": 1' + "0" * 400 + "}", "scaling.json: no number"),
+        ('{"scaling_factor": NaN}', "scaling.json: scaling_factor is not a number"),
+        ('{"scaling_factor": "2"}', "scaling.json: scaling_factor is not a number"),
+        ('{"scaling_factor": 1' + "0" * 400 + "}", "scaling.json: scaling_factor is not a number"),
     ],
 )  # fmt: skip
 def test_an_invalid_scaling_json_is_a_problem(text: str, problem: str, tmp_path: Path) -> None:

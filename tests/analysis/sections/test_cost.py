@@ -78,7 +78,7 @@ def test_the_price_table_precedes_an_entrys_price() -> None:
         "counted": (6.0, "price table, 4 × V100"),
         "own": (7.0, "entry"),
     }
-    assert found.missing == {"none": "no price of 'm-none' in the price table"}
+    assert found.missing == {"none": "no price for 'm-none' in the price table"}
 
 
 def test_dollars_are_not_mixed_with_another_currency() -> None:

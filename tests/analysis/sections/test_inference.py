@@ -43,5 +43,5 @@ def test_networks_that_are_good_enough_are_ranked() -> None:
 
 
 def test_trainings_are_not_of_inference() -> None:
-    with pytest.raises(NotMeasuredError, match="no entry is of inference"):
+    with pytest.raises(NotMeasuredError, match="no entry measures inference"):
         inference([entry("a training")], Options())

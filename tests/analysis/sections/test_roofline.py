@@ -184,7 +184,7 @@ def test_storage_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dataset", "cache", "words"),
-    [("cifar10", "none", "is in memory"), ("imagenet", "memory", "was brought to memory first")],
+    [("cifar10", "none", "is in memory"), ("imagenet", "memory", "was loaded into memory first")],
 )
 def test_a_dataset_in_memory_is_not_bound_by_storage(
     dataset: str, cache: str, words: str, tmp_path: Path
@@ -243,7 +243,7 @@ def test_peaks_of_another_machine_are_a_note(tmp_path: Path) -> None:
     assert run.peaks == str(tmp_path / "other.json")
     elsewhere = "the peaks are of elsewhere (Example CPU), the run was on node (Example CPU)"
     assert elsewhere in run.notes
-    assert any("5.0 processes wanted its 1 cores" in note for note in run.notes)
+    assert any("5.0 processes were running on its 1 cores" in note for note in run.notes)
 
 
 def test_entries_without_a_roofline_have_a_reason(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_entries_without_a_roofline_have_a_reason(tmp_path: Path) -> None:
     assert found.missing == {
         "log": "its logs have no graphs and no operations: only our runs' have",
         "cut": "no trial's record states how long it trained",
-        "simulated": "its time is that of a simulation",
+        "simulated": "its time is simulated",
     }
     with pytest.raises(NotMeasuredError, match="its logs have no graphs"):
         rooflines(entries[:1], Options())

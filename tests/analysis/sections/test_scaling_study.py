@@ -128,7 +128,7 @@ def test_laws_along_equal_work_predict_other_scales() -> None:
         ([simple(4, 10, 100.0), simple(16, 20, 300.0)],
          "two points determine these laws: their uncertainty is not known", "("),
         ([simple(4, 10, 100.0), simple(16, 20, 300.0), simple(64, 30, 1_000.0)],
-         "with a probability of 95 %", "not known"),
+         "95 % prediction interval", "not known"),
         ([simple(4, 10, 100.0), simple(8, 10, 300.0)], "do not rely on", "inf"),
         ([simple(4, 10, 100.0), simple(8, 10, 190.0)], "predicted at", "do not rely on"),
         ([simple(4, 10, 100.0), NEVER], "–", "inf"),
@@ -186,7 +186,7 @@ def test_an_entry_without_samples_or_time_does_not_spoil_the_others() -> None:
     odd = [entry(2, nothing, name="empty"), entry(2, at_once, name="still")]
     made = scaling_studies([*odd, simple(4, 9, 100.0), simple(8, 9, 190.0)], Options())
     assert [point.entry for point in made.studies[0].points] == ["n4", "n8"]
-    assert "gives 0, where a positive number belongs" in made.excluded["empty"]
+    assert "gives 0; a positive number is required" in made.excluded["empty"]
     assert "no time passed" in made.excluded["still"]
 
 
@@ -209,7 +209,7 @@ def test_models_of_accelerators_are_compared_together_and_apart() -> None:
         ([simple(4, 9, 9.0), simple(4, 9, 9.0, name="twin")], "twin: no other scale"),
         ([simple(4, 9, 9.0, scenario="weak")], "n4: several models at once"),
         ([entry(None, training(9, 9.0, 8), name="x")], "x: the number of accelerators of"),
-        ([entry(4, name="empty")], "empty: the entry has no trainings"),
+        ([entry(4, name="empty")], "empty: the entry has no training runs"),
     ],
 )  # fmt: skip
 def test_without_two_scales_there_is_a_reason(others: list[Entry], reason: str) -> None:
@@ -252,5 +252,5 @@ def test_the_figure_has_four_panels_with_their_ideal_lines() -> None:
 def test_the_figure_states_that_no_training_converged() -> None:
     slow = entry(4, training(5, 100.0, 8, reached=False))
     (plot,) = draw_scaling(scaling_studies([slow, NEVER], Options()))
-    assert "no training converged" in str(plot.svg)
+    assert "no training run converged" in str(plot.svg)
     assert "an unknown number" in plot.description

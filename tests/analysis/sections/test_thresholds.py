@@ -138,7 +138,7 @@ def test_lost_logs_and_the_benchmarks_own_rule_count(
     one = entry("e", *trained, benchmark=benchmark).model_copy(update={"lost": lost})
     (standing,) = of(one, thresholds="0.9").thresholds[0].standings
     assert standing.seconds == seconds
-    assert standing.reason == (None if seconds else "never reached by 2 of 7 trainings")
+    assert standing.reason == (None if seconds else "never reached by 2 of 7 training runs")
 
 
 def test_a_training_run_that_ended_before_its_first_evaluation_failed() -> None:
@@ -147,7 +147,7 @@ def test_a_training_run_that_ended_before_its_first_evaluation_failed() -> None:
     (standing,) = of(entry("e", *trained, broken), thresholds="0.9").thresholds[0].standings
     assert standing.seconds == (2 + 3 + 4 + 10) / 4
     (standing,) = of(entry("e", *trained, broken, broken), thresholds="0.9").thresholds[0].standings
-    assert (standing.seconds, standing.reason) == (None, "never reached by 2 of 7 trainings")
+    assert (standing.seconds, standing.reason) == (None, "never reached by 2 of 7 training runs")
     with pytest.raises(NotMeasuredError):
         of(entry("e", broken, broken), thresholds="0.9")
 

@@ -136,7 +136,7 @@ def test_rows_are_in_descending_order_and_missing_entries_are_named() -> None:
     table = valid_flops_table(entries, Options())
     assert [row.entry for row in table.rows] == ["fast", "slow"]
     assert table.missing == {
-        "dumb": "the last evaluation has no quality that is a number",
+        "dumb": "the last evaluation has no numeric quality",
         "mute": "no evaluation is logged",
     }
 
@@ -158,7 +158,7 @@ def test_a_declaration_is_of_all_entries_or_of_one() -> None:
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ((declaration(of="c"),), "is of 'c'; the entries are: a"),
+        ((declaration(of="c"),), "names 'c'; the entries are: a"),
         ((declaration(), declaration(of="a")), "2 declarations are of a"),
     ],
 )
@@ -277,9 +277,9 @@ def test_flops_are_weighted_by_the_quality_over_its_target(
         (partial(valid_flops, 1e15, toward(0.0), 0.5, 5), "is meaningless"),
         (partial(valid_flops, 1e15, toward(0.82), -0.1, 5), "is meaningless"),
         (partial(valid_flops, 1e15, toward(0.82), math.nan, 5), "is meaningless"),
-        (partial(valid_flops, 1e15, toward(1.0), 1e100, 10), "is no number"),
-        (partial(valid_flops, 1e15, toward(1.0), 2.0, 1010), "is no number"),
-        (partial(valid_flops, 1e15, toward(1.0), 0.5, 2000), "is no number"),
+        (partial(valid_flops, 1e15, toward(1.0), 1e100, 10), "is not a number"),
+        (partial(valid_flops, 1e15, toward(1.0), 2.0, 1010), "is not a number"),
+        (partial(valid_flops, 1e15, toward(1.0), 0.5, 2000), "is not a number"),
         (partial(known_count, "cosmoflow", 1_280), "262,144 or 524,288, not 1,280 samples"),
         (partial(known_count, "cosmoflow", None), "not no size"),
         (partial(known_count, "openfold", 1_000), "known for openfold"),

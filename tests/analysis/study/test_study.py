@@ -59,7 +59,7 @@ def test_a_folder_is_one_studys(tmp_path: Path) -> None:
     folder = StudyFolder(tmp_path / "study")
     folder.begin(STUDY)
     folder.begin(STUDY)
-    with pytest.raises(UsageError, match="another study was begun here"):
+    with pytest.raises(UsageError, match="this folder contains another study"):
         folder.begin(STUDY.model_copy(update={"hours": 0.2}))
 
 

@@ -133,7 +133,7 @@ def test_anything_else_is_a_failure_that_says_what_was_reported(
     manager.request(1)
     manager.report(0, value)
     assert results(journal) == {"nni0-0": None}
-    assert list(reasons(journal)) == [f"it reported {value!r}, which is no finite number"]
+    assert list(reasons(journal)) == [f"it reported {value!r}, which is not finite"]
     assert manager.request(1)[0]["parameters"]["parent"] == "nni0-0"
 
 
@@ -180,7 +180,7 @@ def test_a_space_that_is_exhausted_is_no_more_trials_until_it_is_widened(journal
         ({"max_depth": 0}, r"search.max_depth: .*the range is >= 1"),
         (
             {"queue_depth": 3},
-            r"search.queue_depth means nothing under NNI; known: \['acquisition_evaluations'",
+            r"search.queue_depth has no effect under NNI; known: \['acquisition_evaluations'",
         ),
         ({"depth": {"_type": "choice", "_value": [1]}}, "unknown key 'search.depth'"),
         ("max_depth", "must hold settings of the search"),
@@ -198,7 +198,7 @@ def test_a_search_space_that_is_none_is_one_clear_error(
     [
         ({"model": {"width": 3}}, "the tuner's arguments: unknown key 'model.width'"),
         ({"search": {"method": "best"}}, "the tuner's arguments: search.method"),
-        ({"journal": "search.jsonl"}, "'search.jsonl' is no absolute path"),
+        ({"journal": "search.jsonl"}, "'search.jsonl' is not an absolute path"),
     ],
 )
 def test_arguments_that_are_wrong_are_one_clear_error(

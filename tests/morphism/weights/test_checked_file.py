@@ -151,9 +151,7 @@ def test_a_file_from_before_there_were_checksums_is_read_and_says_so(tmp_path: P
     graph, weights = load_checkpoint(old, warn=told.append)
     assert graph == GRAPH
     assert _equal(weights, WEIGHTS)
-    assert told == [
-        f"the checkpoint {old} has no checksums, so that damage of it would not be seen"
-    ]
+    assert told == [f"the checkpoint {old} has no checksums, so damage could not be detected"]
     save_checkpoint(tmp_path / "new", GRAPH, WEIGHTS)
     load_checkpoint(tmp_path / "new", warn=told.append)
     assert len(told) == 1

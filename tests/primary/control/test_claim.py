@@ -364,7 +364,7 @@ def test_conduct_refuses_a_started_run(
     dead_run: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["conduct", str(dead_run.root)]) == UsageError.exit_status
-    assert "this run has been started; see `aiperf resume`" in capsys.readouterr().err
+    assert "this run was already started; see `aiperf resume`" in capsys.readouterr().err
     with take(history_of(dead_run.root), BEAT, "stop"):
         assert cli.main(["conduct", str(dead_run.root)]) == UsageError.exit_status
     assert f"`aiperf stop` is ending it, as process {os.getpid()} on" in capsys.readouterr().err

@@ -389,13 +389,13 @@ def test_a_run_that_could_not_be_resumed_has_not_ended(tmp_path: Path) -> None:
     assert [e.type for e in refused(tmp_path)] == ["run_started", "run_started"]
 
 
-UNFIT = ReplicaState(JobPhase.FAILED, "n2", "its node does not see it", refused=True)
+UNFIT = ReplicaState(JobPhase.FAILED, "n2", "its node cannot access it", refused=True)
 
 
 def test_a_node_that_is_not_fit_stops_the_run(tmp_path: Path) -> None:
     told = Told({"r0": RUNNING, "r1": RUNNING}, {"r0": RUNNING, "r1": UNFIT})
     told.when_stopped = {"r0": DONE, "r1": UNFIT}
-    assert run(tmp_path, told)[0] == "r1 on n2: its node does not see it"
+    assert run(tmp_path, told)[0] == "r1 on n2: its node cannot access it"
     assert told.calls == ["stop"]
 
 

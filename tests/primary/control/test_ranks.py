@@ -89,7 +89,7 @@ def test_every_accelerator_used_needs_no_word() -> None:
 
 def test_gradients_through_the_hosts_memory_are_said() -> None:
     (said,) = settle_here(config(engine={"name": "tensorflow"}), 1, machine(2)).remarks
-    assert "cross the host's memory" in said
+    assert "pass through host memory" in said
 
 
 def test_more_ranks_than_accelerators_are_refused() -> None:

@@ -140,7 +140,7 @@ def test_a_node_waits_for_the_others_no_longer_than_its_time_limit_allows(tmp_pa
     now.advance(1.0)
     assert clock.overdue() == (
         "1 of 2 replicas were ready 7 min after the first node was granted; raise "
-        "slurm.time_margin_minutes, or take --start-when first"
+        "slurm.time_margin_minutes, or use --start-when first"
     )
 
 

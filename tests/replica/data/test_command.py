@@ -88,7 +88,7 @@ def test_a_dataset_in_no_folder_is_not_prepared_nor_read_from_one(
 ) -> None:
     arguments = _prepare(tmp_path, tmp_path / "x", name)
     _refused(capsys, arguments, f"dataset '{name}' needs no preparation")
-    with refused(f"dataset '{name}' is in no folder; leave it out"):
+    with refused(f"dataset '{name}' needs no folder; omit it"):
         load_dataset(DatasetConfig.model_validate({"name": name, "path": tmp_path}), 1)
 
 
@@ -159,7 +159,7 @@ def test_each_corrupt_image_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sorted(named) == sorted(
         [
             f"aiperf: cannot read {corrupt[0]}: No such file or directory",
-            *(f"aiperf: {image} is corrupt: it is no image" for image in corrupt[1:]),
+            *(f"aiperf: {image} is corrupt: it is not an image" for image in corrupt[1:]),
         ]
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x.partial"]

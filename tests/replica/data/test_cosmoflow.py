@@ -92,11 +92,11 @@ COUNTS = a_sample().counts.tobytes()
         (PACKED + b"\0" * 8, "it has 8 bytes after its compressed content"),
         (PACKED * 2, f"it has {len(PACKED)} bytes after its compressed content"),
         (record(b"no example"), "a record contains no example"),
-        (record(example({b"image": of_bytes(b"1")})), "the features x and y is wanted"),
+        (record(example({b"image": of_bytes(b"1")})), "the features x and y is expected"),
         (file_of(FLOATS), "as float32 it would be one of 6, the other variant"),
         (file_of(COUNTS[:-8]), "504 bytes, no cube of 4 channels in int16$"),
         (file_of(b""), "0 bytes, no cube"),
-        (file_of(np.full((2, 2, 2, 4), -3, np.int16).tobytes()), "the count -3, and no count is"),
+        (file_of(np.full((2, 2, 2, 4), -3, np.int16).tobytes()), "the count -3; counts cannot be"),
         (
             record(example({b"x": of_bytes(COUNTS), b"y": of_integer(1)})),
             "its parameters y are not stored as floating point numbers",

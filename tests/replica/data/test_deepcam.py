@@ -74,7 +74,7 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"labels_0": mask_of(1)[:16]}, "its mask is of \\(16, 48\\)"),
     ({"labels_0": mask_of(1) + 1}, "climate/labels_0 has the class 3; there are 0 to 2"),
     ({"labels_0": -mask_of(1)}, "has the class -2"),
-    ({"labels_0": mask_of(1) / 2}, "numbers that are no classes"),
+    ({"labels_0": mask_of(1) / 2}, "numbers that are not classes"),
     ({"labels_0": None}, "it has no dataset climate/labels_0"),
     ({"labels_0": np.full((HEIGHT, WIDTH), b"1")}, "climate/labels_0 is \\|S1, not integers"),
     (
@@ -128,8 +128,11 @@ def _statistics(folder: Path, least: Any, largest: Any) -> None:  # noqa: ANN401
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (_cut, "data-001.h5: it is no whole HDF5 file: .*truncated"),
-        (lambda f: (f / "train" / "data-001.h5").write_bytes(b""), "it is no whole HDF5 file"),
+        (_cut, "data-001.h5: it is not a complete HDF5 file: .*truncated"),
+        (
+            lambda f: (f / "train" / "data-001.h5").write_bytes(b""),
+            "it is not a complete HDF5 file",
+        ),
         (lambda f: (f / "stats.h5").unlink(), "cannot read .*stats.h5: .*validation/ and stats.h5"),
         (lambda f: _statistics(f, LEAST, LEAST), "climate/maxval must be above climate/minval"),
         (lambda f: _statistics(f, LEAST, LARGEST[:3]), "for each of as many fields"),
@@ -137,7 +140,7 @@ def _statistics(folder: Path, least: Any, largest: Any) -> None:  # noqa: ANN401
         (lambda f: _statistics(f, LEAST[0], LARGEST[0]), r"as many fields, got \(\) and \(\)"),
         (lambda f: _statistics(f, 0 * LEAST, 0 * LEAST + 1e-45), "too close to climate/minval"),
         (_of_a_type, "it has no dataset climate/data"),
-        (_flipped, "data-001.h5: it is no whole HDF5 file: "),
+        (_flipped, "data-001.h5: it is not a complete HDF5 file: "),
         (_dangling, "cannot read .*data-002.h5: No such file or directory$"),
         (lambda f: shutil.rmtree(f / "validation"), "cannot read .*validation: No such file"),
     ],

@@ -62,7 +62,7 @@ def test_digits_are_shifted_by_a_pixel_at_most_and_never_mirrored(dataset: Array
 
 def test_other_digits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digits, "SHA256", "0" * 64)
-    with refused("carries other digits"):
+    with refused("has different digits"):
         digits.load(DatasetConfig(name="digits"), 1)
 
 

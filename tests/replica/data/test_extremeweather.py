@@ -129,7 +129,7 @@ WRONG: list[tuple[Damage, str]] = [
     (_box(2, 0, 1, 2, 1), "box 2: rows 2 to 1, columns 0 to 2: it is empty"),
     (_box(0, 7, 2, 9, 1), "columns 7 to 9: it lies outside the map of 4 x 6"),
     (_box(0, np.inf, 2, 9, 1), "are not finite numbers"),
-    (_cut, "cannot read .*climo_1980.h5: it is no whole HDF5 file: .*truncated"),
+    (_cut, "cannot read .*climo_1980.h5: it is not a complete HDF5 file: .*truncated"),
     (_without("boxes"), "climo_1980.h5: it has no dataset boxes"),
     (
         _another("images", np.zeros((MAPS, 3, HEIGHT, WIDTH), np.float32)),
@@ -151,7 +151,7 @@ WRONG: list[tuple[Damage, str]] = [
     (_no_such_type, "cannot read .*climo_1980.h5: Insufficient precision"),
     (
         _packed_and_torn,
-        "cannot read map 3 of .*climo_1980.h5: it is no whole HDF5 file: .*returned failure",
+        "cannot read map 3 of .*climo_1980.h5: it is not a complete HDF5 file: .*returned failure",
     ),
     (_no_box("1981"), "climo_1981.h5 is held out and has no box: there is nothing to find"),
     (_no_box("1979", "1980"), "no file of .*climo has a box but climo_1981.h5, which is held out"),
@@ -179,7 +179,7 @@ def test_a_record_of_another_size_is_no_map(source: Path, tmp_path: Path) -> Non
     codec, info = ExtremeWeatherCodec(), extremeweather.prepare(source, tmp_path / "target")
     file = io.BytesIO()
     write_record(file, bytes(99))
-    with pytest.raises(ValueError, match="99 bytes are no map of"):
+    with pytest.raises(ValueError, match="99 bytes are not a map of"):
         codec.decode(memoryview(file.getvalue()), empty_batch(info, 1), 0)
     with pytest.raises(ValueError, match="it has 0 records, not 1"):
         codec.sha256(memoryview(b""))

@@ -18,5 +18,8 @@ def test_what_the_system_refuses_is_no_damage_and_is_said_in_its_words() -> None
 
 @pytest.mark.parametrize("kind", [OSError, RuntimeError, TypeError, MemoryError])
 def test_what_h5py_finds_itself_is_damage_and_one_line(kind: type[Exception]) -> None:
-    with pytest.raises(ValueError, match="^it is no whole HDF5 file: bad header$"), hdf5.reading():
+    with (
+        pytest.raises(ValueError, match="^it is not a complete HDF5 file: bad header$"),
+        hdf5.reading(),
+    ):
         raise kind("bad\n  header")

@@ -101,7 +101,7 @@ def test_the_number_of_ranks_is_that_of_the_configuration() -> None:
     command = [sys.executable, "-c", f"{load}; load('mpi', 4)"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
-    assert "EngineError: collective 'mpi' joins 1 ranks, the configuration asks for 4" in last
+    assert "EngineError: collective 'mpi' joins 1 ranks, the configuration requests 4" in last
 
 
 def test_the_rendezvous_of_torch_is_that_of_torchrun_or_slurm(

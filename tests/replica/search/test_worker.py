@@ -182,7 +182,7 @@ def test_weights_that_stay_missing_are_recorded_as_lost(tmp_path: Path) -> None:
     bench.search(3)
     (failed,) = bench.events(records.SearchFailed)
     assert failed.lost_parent == "r0-t1"
-    assert failed.reason == "the weights of trial r0-t1 are not there"
+    assert failed.reason == "the weights of trial r0-t1 are missing"
     assert not bench.trial("r0-t1").has_checkpoint
 
 

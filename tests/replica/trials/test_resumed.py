@@ -239,7 +239,7 @@ def test_a_lost_checkpoint_is_recorded_and_the_round_of_its_trial_is_started_aga
     (problem,) = second.events(records.FileProblem)
     assert problem.file == "replicas/r0/0.0/under-way.safetensors"
     assert re.search(what, problem.problem)
-    assert problem.remedy == "round 2 is started again without r0-t2"
+    assert problem.remedy == "round 2 is restarted without r0-t2"
     # Samples executed before stay credited, and the trial has an end.
     cut = second.trial("r0-t2")
     assert (cut.train_samples, cut.state) == (before, TrialState.STOPPED)

@@ -81,8 +81,8 @@ def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) ->
     run.result_log.unlink()
     assert _wrong(run) == []
     assert list(check_rule("files", run).failures) == [
-        "report/result.txt: no file of the run",
-        "report/result_0.txt: no file of the run",
+        "report/result.txt: not a file of the run",
+        "report/result_0.txt: not a file of the run",
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) ->
         (r" error=\S+", "", "result.txt states error None, the records give"),
         (r" hosts=\S+", " hosts=9", "result.txt states hosts 9, the records give 2"),
         ("RESULT: INVALID", "RESULT: VALID", "result.txt states verdict VALID, the records give"),
-        ("1 h  (.*)FAILED", r"1 h  \1PASSED", "another verdict on the rule 'duration'"),
+        ("1 h  (.*)FAILED", r"1 h  \1PASSED", "verdict on the rule 'duration' that differs"),
         ("(AIPERF RESULT.*\n)", r"\1\1", "result.txt has 2 lines of a result; it must have one"),
     ],
 )

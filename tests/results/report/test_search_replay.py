@@ -97,7 +97,7 @@ def test_every_candidate_is_told_with_what_became_of_it(run: RunWriter) -> None:
     assert first.acquisition == pytest.approx(0.62)
     assert (first.parent, first.parent_accuracy, first.graphs, first.pending) == ("t0", 0.5, 3, 1)
     assert (first.reached, first.trials, first.seconds) == (0.61, 1, 0.25)
-    assert first.morphisms_text == "3×3 convolution behind relu"
+    assert first.morphisms_text == "3×3 convolution after relu"
     assert (second.reached, second.trials) == (0.8, 2)
     assert by_name["p4"].repeated
     assert by_name["p4"].mean is None

@@ -39,7 +39,7 @@ from aiperf_hpc.system.site import SiteDescription
         ("cooling: {a: b", "not YAML"),
         ("- a list", "not a mapping"),
         ("", "not a mapping"),
-        ("cooling: a\ncooling: b", "stands twice"),
+        ("cooling: a\ncooling: b", "occurs twice"),
         ("hw_notes: " + "x" * 5000, "at most 4000"),
     ],
 )

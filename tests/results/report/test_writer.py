@@ -323,7 +323,7 @@ def test_a_final_report_without_its_manifest_stays_as_it_is(tmp_path: Path, dama
     paths.report_manifest.write_bytes(content[:-40])
     if damage == "gone":
         paths.report_manifest.unlink()
-    said = "is not known: manifest.json .*; put that file back, or move .*/report away for a new"
+    said = "are unknown: manifest.json .*; restore that file, or move .*/report away for a new"
     with pytest.raises(RunDirectoryError, match=said):
         write_report(RunView(paths))
     assert paths.report_json.read_bytes() == before

@@ -274,8 +274,8 @@ def conducted(
     return view
 
 
-FIRST = "stopping: current steps end, then comes the score; Ctrl-C again stops at once"
-SECOND = "stopping at once: the replicas are killed"
+FIRST = "stopping: finishing the steps, then scoring; Ctrl-C again stops immediately"
+SECOND = "stopping immediately: the replicas are killed"
 
 
 @pytest.mark.parametrize("tty", [True, False])
@@ -339,7 +339,7 @@ def test_a_primary_that_waits_for_storage_says_so_meanwhile_and_records_it_after
         return (terminal.text if tty else plain.getvalue()).replace("\r\n", "\n")
 
     full = Full(lambda: f"waiting for storage: {why}\n" in text())
-    again = "storage answers again, after"
+    again = "storage is available again after"
     told = Told({"r0": RUNNING})
 
     def watch() -> None:
@@ -454,7 +454,7 @@ def test_aiperf_stop_says_what_it_waits_for(
     assert main(["stop", str(tmp_path)]) == 0
     thread.join()
     assert output.getvalue().startswith(
-        "stopping: the current steps end, then the score is computed\n"
+        "stopping: finishing the current steps, then computing the score\n"
     )
     assert paths.stop_request.exists()
 

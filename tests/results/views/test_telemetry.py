@@ -147,9 +147,9 @@ def test_what_nodes_do_not_tell(tmp_path: Path) -> None:
         (
             0.0,
             "local",
-            "telemetry.interval_seconds is 0; AIPerf's rules demand that a run is monitored",
+            "telemetry.interval_seconds is 0; AIPerf's rules require monitoring",
         ),
-        (30.0, "simulated", "the run is simulated: its nodes are not there"),
+        (30.0, "simulated", "the run is simulated: its nodes do not exist"),
     ],
 )
 def test_why_there_is_none(tmp_path: Path, seconds: float, launcher: str, why: str) -> None:

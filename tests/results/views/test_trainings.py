@@ -203,7 +203,7 @@ def test_the_median_of_two_trainings_is_the_mean_of_both(tmp_path: Path) -> None
     view = RunView.read(RunPaths(tmp_path))
     assert (
         "Time to target   1 min 31 s (staging 0.0 s, compute 1 min 30 s, extra 1.0 s), "
-        "medians of 2 trainings"
+        "medians of 2 training runs"
     ) in summary_lines(view)
 
 

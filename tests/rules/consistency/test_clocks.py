@@ -100,8 +100,8 @@ STARTS: dict[str, tuple[list[Step], list[str]]] = {
     "as the replicas did not learn": (
         [*QUEUED, started(), came("r0", 604.0), seen("r0", 604.0, 570.0), came("r1", 704.0),
          ("r1", 704.0, trial_started("t2")), ("r1", 1400.0, progress("t2", train=1))],
-        ["r0, attempt 0.0: it learned of a clock that started 30.000 s earlier",
-         "r1, attempt 0.0: it worked and never learned of the clock's start"]),
+        ["r0, attempt 0.0: it recorded a clock that started 30.000 s earlier",
+         "r1, attempt 0.0: it worked but never recorded the clock's start"]),
     "before all were ready": (
         [*ALL, started(720.0, said=720.0), came("r0", 604.0), ("r0", 604.0, READY),
          seen("r0", 604.0, 720.0), came("r1", 715.0), seen("r1", 715.0, 720.0)],
@@ -132,8 +132,8 @@ def test_a_clock_starts_once_with_the_recorded_event(tmp_path: Path, case: str) 
         (started(604.0), ["4.000 s after the scheduler gave r0", "after r0, attempt 0.0, began"]),
         (started(590.0), ["10.000 s before the scheduler gave r0 its node"]),
         (started(-5.0), ["5.000 s before the run", "before the scheduler gave r0 its node"]),
-        (started(given=580.0), ["the first node was given 20.000 s later than"]),
-        (started(submitted=40.0), ["the job was taken 39.000 s earlier than"]),
+        (started(given=580.0), ["the first node was granted 20.000 s later than"]),
+        (started(submitted=40.0), ["the job was accepted 39.000 s earlier than"]),
         (started(615.0), ["5.000 s after the record of it", "after the scheduler", "began"]),
     ],
 )  # fmt: skip

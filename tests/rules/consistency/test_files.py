@@ -63,7 +63,7 @@ def test_every_file_is_named(finished: RunPaths) -> None:
 @pytest.mark.parametrize("name", [*OTHERS, "report/report.schema.json", "report/summary.json"])
 def test_a_file_that_is_gone_is_found(run: RunPaths, name: str) -> None:
     (run.root / name).unlink()
-    assert rule_files(run).failures == (f"{name}: no file of the run",)
+    assert rule_files(run).failures == (f"{name}: not a file of the run",)
 
 
 @pytest.mark.parametrize("name", ["a", "primary/x", "replicas/r9/0.0/x", "report/x/y", ".hidden"])
@@ -71,7 +71,7 @@ def test_a_file_that_is_added_is_found(run: RunPaths, name: str) -> None:
     path = run.root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    said = f"manifest.json does not name {name}: it was not there when the run ended"
+    said = f"manifest.json does not name {name}: it did not exist when the run ended"
     assert rule_files(run).failures == (said,)
 
 
@@ -101,7 +101,7 @@ def test_a_manifest_is_what_was_written_to_the_byte(run: RunPaths) -> None:
         content.replace(b'"f', b'"\\u0066'),
     ):
         run.report_manifest.write_bytes(other)
-        assert rule_files(run).failures == ("manifest.json is not as it was written",)
+        assert rule_files(run).failures == ("manifest.json has been changed",)
     run.report_manifest.write_bytes(content)
     change_manifest(run, lambda files: (*files, files[0]))
     assert rule_files(run).failures == ("manifest.json names a file twice",)
@@ -110,7 +110,7 @@ def test_a_manifest_is_what_was_written_to_the_byte(run: RunPaths) -> None:
 @pytest.mark.parametrize("name", ["/etc/passwd", "../run/run.yaml", "a\0b", "replicas/../run.yaml"])
 def test_no_file_is_opened_but_those_of_the_run(run: RunPaths, name: str) -> None:
     change_manifest(run, lambda files: (*files, files[0].model_copy(update={"path": name})))
-    assert rule_files(run).failures == (f"{name}: no file of the run",)
+    assert rule_files(run).failures == (f"{name}: not a file of the run",)
 
 
 def test_what_comes_after_the_end_is_noted_and_a_new_report_names_it(run: RunPaths) -> None:

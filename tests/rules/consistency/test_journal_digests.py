@@ -95,7 +95,7 @@ def test_a_journal_that_is_rewritten_is_named_with_the_time(run: RunPaths) -> No
     first = len(b"".join(content.splitlines(keepends=True)[:2]))
     path.write_bytes(content.replace(b'"train_samples":10', b'"train_samples":99'))
     assert failures(run) == [
-        f"{R1} is not what the primary had read by 2025-06-15T15:07:10.000Z "
+        f"{R1} differs from what the primary had read by 2025-06-15T15:07:10.000Z "
         f"(its first {first} bytes)"
     ]
 
@@ -129,9 +129,9 @@ def add(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (cut, "is not what the primary had read"),
+        (cut, "differs from what the primary had read"),
         (Path.unlink, "is missing"),
-        (add, "was not there when the run ended"),
+        (add, "did not exist when the run ended"),
     ],
 )
 def test_what_is_taken_away_or_added_is_found(

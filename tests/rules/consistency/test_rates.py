@@ -124,8 +124,8 @@ def test_without_a_measured_peak_the_published_one_is_the_limit(run: ForgedRun) 
     (said,) = failures(run)
     assert said.startswith("r0-t1 executed ")
     assert said.endswith(
-        "for 0.000 s of epoch 1, more than 325 TOPS, 1.25 x 4 times the peak that is published of "
-        "its devices"
+        "for 0.000 s of epoch 1, more than 325 TOPS, 1.25 x 4 times the published peak of its "
+        "devices"
     )
 
 

@@ -75,7 +75,7 @@ def test_only_primaries_and_trainers_read_clocks(run: RunPaths) -> None:
     append(path, utc, RanksLost(ranks=(0,), reason="rank 0 on n1 died"))
     append(path, utc, clocks(utc, 1.0))
     name = path.relative_to(run.root)
-    assert wrong(run) == [f"{name}: record 1: clocks_read is not a rank's to write"]
+    assert wrong(run) == [f"{name}: record 1: clocks_read must not be written by a rank"]
 
 
 def test_a_line_with_nuls_is_named_and_the_others_count(run: RunPaths) -> None:
@@ -92,5 +92,5 @@ def test_a_primary_that_was_suspended_beyond_the_end_is_noted(run: RunPaths) -> 
         record["mono"] += 3600.0
 
     in_records("run_ended", later)(run)
-    (said,) = check_rule("signs", run).notes
+    (said,) = check_rule("heartbeats", run).notes
     assert re.fullmatch(r"the primary recorded nothing for 3\d{3} s", said)

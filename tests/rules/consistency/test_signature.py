@@ -82,9 +82,9 @@ def test_a_manifest_made_again_has_no_signature_of_it(
     run: RunPaths, keys: tuple[Path, Path]
 ) -> None:
     change_manifest(run, lambda files: files[::-1])
-    assert found(run).failures == ("BAD signature: it is not of this content",)
+    assert found(run).failures == ("BAD signature: it does not match this content",)
     run.signature.write_bytes(b"")
-    assert found(run, keys[0]).failures == ("BAD signature: it is no signature by Ed25519",)
+    assert found(run, keys[0]).failures == ("BAD signature: it is not an Ed25519 signature",)
     run.signature.unlink()
     run.signature.symlink_to("nowhere")
     (said,) = found(run).failures

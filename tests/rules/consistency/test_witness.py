@@ -87,7 +87,7 @@ def test_a_run_that_its_witness_saw_keeps_the_rule(run: WitnessedRun) -> None:
 def test_time_that_is_scaled_is_not_the_witnesss(run: WitnessedRun, rate: float) -> None:
     run.rate = rate
     run.shown_end(turns=4)
-    assert any("the run's time is not the witness's" in each for each in run.failures())
+    assert any("the run's time differs from the witness's" in each for each in run.failures())
 
 
 @pytest.mark.parametrize("seconds", [-86_400.0, 3600.0])
@@ -162,7 +162,7 @@ def test_a_statement_that_was_changed_is_not_signed(run: WitnessedRun) -> None:
     run.turn()
     (made,) = run.state()
     run.record([made.model_copy(update={"utc": made.utc + 30.0})])
-    assert run.failures(trusting=False) == ["statement 1: it is not of this content"]
+    assert run.failures(trusting=False) == ["statement 1: it does not match this content"]
 
 
 def test_another_witness_is_not_the_trusted_one(run: WitnessedRun, tmp_path: Path) -> None:

@@ -163,10 +163,13 @@ def test_the_dataset_is_imagenet_by_its_numbers(
     ("archives", "failures"),
     [
         (ARCHIVES["imagenet"], []),
-        ({}, ["it was not prepared from the official archives, nor is SHA-256 abababababab known "
-              "as theirs; prepare it from the folder that has them"]),
-        (dict.fromkeys(ARCHIVES["imagenet"], "0" * 32),
-         ["it was prepared from archives of another MD5 than the published ones"]),
+        ({}, [
+            "it was not prepared from the official archives, and SHA-256 abababababab is not known "
+            "to be theirs; prepare it from the archives"
+        ]),
+        (dict.fromkeys(ARCHIVES["imagenet"], "0" * 32), [
+            "it was prepared from archives whose MD5 differs from the published one"
+        ]),
     ],
 )  # fmt: skip
 def test_the_dataset_is_known_by_its_content(archives: dict[str, str], failures: list[str]) -> None:

@@ -284,7 +284,7 @@ def test_options_of_an_execution_need_one(
     paths: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["verify", str(paths.root), "--seed", "x"]) == 2
-    assert "--seed is for --execute K" in capsys.readouterr().err
+    assert "--seed requires --execute K" in capsys.readouterr().err
 
 
 def test_nothing_evaluated_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def open_archives(source: Path, options: Options) -> ArchiveSource:
     wnids = sorted(member.name.removesuffix(".tar") for member in classes)
     labels = {wnid: label for label, wnid in enumerate(wnids)}
     if len(wnids) < 2:
-        raise DatasetError(f"{training} has {len(wnids)} classes; two at least are needed")
+        raise DatasetError(f"{training} has {len(wnids)} classes; at least two are required")
     meter = Meter(options.progress, f"listing {TRAINING}", len(wnids), "classes")
 
     def images(member: Member, _: object) -> list[Member]:
@@ -138,7 +138,7 @@ class ArchiveSource(ImageSource):
         content = os.pread(self.files[image.path], member.size, member.start)
         if hashlib.sha256(content).digest() != self.digests[image.path].of(image.row):
             raise DatasetError(
-                f"{image.name} in {image.path} is another than when the archive was checked; run "
+                f"{image.name} in {image.path} has changed since the archive was checked; run "
                 "the same command again"
             )
         return content

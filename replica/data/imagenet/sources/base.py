@@ -232,5 +232,6 @@ def _refuse_duplicates(images: Iterable[Image], name: Callable[[Image], str]) ->
         first = seen.setdefault(name(image), image)
         if first is not image:
             raise DatasetError(
-                f"{first.place} and {image.place} have one name, {name(image)}: remove one of them"
+                f"{first.place} and {image.place} have the same name, {name(image)}: "
+                "remove one of them"
             )

@@ -105,7 +105,7 @@ def _by_image(labelled: Iterable[Labelled], known: Mapping[str, int]) -> dict[st
         if wnid not in known:
             raise DatasetError(f"{where}: {wnid} is a class that the training images lack")
         if image in labels:
-            raise DatasetError(f"{where}: {image} has a label already")
+            raise DatasetError(f"{where}: {image} already has a label")
         labels[image] = wnid
     return labels
 
@@ -123,7 +123,7 @@ def _of_files(folder: Path, files: Files, labels: Mapping[str, str], path: Path)
         else:
             names[name], found[file] = file, labels[name]
     if unlabelled:
-        raise DatasetError(and_more(f"{path} has no label of {unlabelled[0]}", unlabelled))
+        raise DatasetError(and_more(f"{path} has no label for {unlabelled[0]}", unlabelled))
     absent = sorted(set(labels) - set(names))
     if absent:
         raise DatasetError(and_more(f"{path} names {absent[0]}, which is not in {folder}", absent))
@@ -167,7 +167,7 @@ def read_annotations(path: Path, files: Files, threads: int) -> Iterator[Labelle
             with read_errors(file):
                 content = ElementTree.fromstring(file.read_bytes())  # noqa: S314 -- expat has limits
         except ElementTree.ParseError as error:
-            raise DatasetError(f"{file} is no XML: {error}") from None
+            raise DatasetError(f"{file} is not XML: {error}") from None
         wnids = {found.text or "" for found in content.iterfind("object/name")}
         if len(wnids) != 1:
             raise DatasetError(f"{file}: expected objects of one class, it has {len(wnids)}")
@@ -184,7 +184,7 @@ def read_devkit(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
     for number, line in enumerate(truth.decode("ascii", "replace").split(), 1):
         where = f"{path}, {_GROUND_TRUTH.rpartition('/')[2]}, line {number}"
         if line not in wnids:
-            raise DatasetError(f"{where}: {line} is no class of meta.mat")
+            raise DatasetError(f"{where}: {line} is not a class in meta.mat")
         yield Labelled(where, _official_name(number), wnids[line])
 
 
@@ -231,7 +231,7 @@ def _devkit_wnids(path: Path, meta: bytes) -> dict[str, str]:
 def read_meta_bin(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
     """Read torchvision's ``meta.bin``: a pair pickled by torch, whose second item has the wnids."""
     del files, threads
-    problem = f"cannot read {path}: it is not what torchvision writes"
+    problem = f"cannot read {path}: it is not a file written by torchvision"
     try:
         with read_errors(path), zipfile.ZipFile(path) as archive:
             (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
@@ -248,7 +248,7 @@ class _Plain(pickle.Unpickler):
     """Reads a pickle of plain values without importing or calling any global."""
 
     def find_class(self, module: str, name: str) -> object:
-        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+        raise pickle.UnpicklingError(f"{module}.{name} is not a plain value")
 
 
 def _text(path: Path) -> str:
@@ -299,8 +299,8 @@ def open_folders(
     wnids = class_folders(train)
     if len(wnids) < 2:
         raise DatasetError(
-            f"{train} has {len(wnids)} class folders; expected train/<wnid>/*.JPEG for two classes "
-            "at least"
+            f"{train} has {len(wnids)} class folders; expected train/<wnid>/*.JPEG for at least "
+            "two classes"
         )
     label = {wnid: number for number, wnid in enumerate(wnids)}
     training = _class_images(train, wnids, label, options)
@@ -370,7 +370,7 @@ def _image_files(folder: Path) -> list[os.DirEntry[str]]:
     files = [entry for entry in entries(folder) if entry.name != LABELS_FILE]
     others = [file.name for file in files if not file.name.lower().endswith(SUFFIXES)]
     if others:
-        what = and_more(f"{folder / others[0]} is not a JPEG file by its name", others)
+        what = and_more(f"{folder / others[0]} does not have a JPEG file name", others)
         raise DatasetError(f"{what}; remove it")
     if not files:
         raise DatasetError(f"{folder} has no JPEG files")

@@ -98,6 +98,6 @@ class Concat(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         require(
             len({shape[:-1] for shape in inputs}) == 1,
-            f"puts inputs behind each other that differ in more than channels: {inputs}",
+            f"concatenates inputs that differ in more than channels: {inputs}",
         )
         return *inputs[0][:-1], sum(shape[-1] for shape in inputs)

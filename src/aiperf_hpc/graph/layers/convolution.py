@@ -200,8 +200,8 @@ class ConvTranspose2D(_OddConv2D):
         Layer.__post_init__(self)
         require(
             2 * self.stride <= self.kernel + 1,
-            f"{self.kind}: a kernel of {self.kernel} reaches not all places at stride "
-            f"{self.stride}; (kernel + 1) / 2 at most",
+            f"{self.kind}: a kernel of {self.kernel} does not cover all positions at stride "
+            f"{self.stride}; use at most (kernel + 1) / 2",
         )
 
     def output_shape(self, *inputs: Shape) -> Shape:

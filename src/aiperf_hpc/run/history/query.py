@@ -100,11 +100,11 @@ class RunHistory(RunState):
         run has ended, and the primary recorded of a replica what only its journal can have shown.
         """
         root, sources = self.paths.root, self._tail.sources
-        found = {root / name: "is missing; put it back" for name in self.missing_journals}
+        found = {root / name: "is missing; restore it" for name in self.missing_journals}
         for replica in self.replicas.values() if self.run_ended is not None else ():
             if not replica.starts and replica.seen:
                 path = self.paths.replica_journal(replica.id)
-                found[path] = f"is missing, of a replica that {replica.seen}; put it back"
+                found[path] = f"is missing, of a replica that {replica.seen}; restore it"
         found = {path: why for path, why in found.items() if path not in sources}
         read = {path: s.reader.lost for path, s in sources.items() if s.replica and s.reader.lost}
         return [Problem(path, 1, f"the journal {why}") for path, why in (found | read).items()]

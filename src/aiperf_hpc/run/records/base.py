@@ -16,7 +16,8 @@ from aiperf_hpc.untrusted.bounds import Count
 TIME_OVER = "the run's time is over"
 """The reason for which a run and its replicas end after the requested runtime."""
 TRAININGS_DONE = "the trainings that were asked for are done"
-"""The reason for which a replica ends after the requested trainings, and the run with the last."""
+"""The reason for which a replica ends after the requested training runs, and the run with the
+last."""
 
 Duration = Annotated[Time, Field(ge=0)]
 

@@ -180,9 +180,9 @@ def test_the_accounting_of_forgotten_elements(cluster: ArrayCluster, tmp_path: P
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (4021, "does not see the run directory {}; name a folder that all nodes see"),
-        (UNSEEN_RUN_STATUS << 8, "does not see the run directory {}; name a folder that all"),
-        (UNSEEN_PYTHON_STATUS << 8, f"does not see {sys.executable}; install the environment"),
+        (4021, "cannot access the run directory {}; name a folder on a shared file system"),
+        (UNSEEN_RUN_STATUS << 8, "cannot access the run directory {}; name a folder on a shared"),
+        (UNSEEN_PYTHON_STATUS << 8, f"cannot access {sys.executable}; install the environment"),
         (PREFLIGHT_STATUS << 8, "its node differs from the others"),
         (1 << 8, None),
     ],

@@ -253,7 +253,7 @@ def test_what_there_is_is_enough() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ([HOPPER, HOPPER], "node_groups.0 and node_groups.1 ask for the same nodes"),
+        ([HOPPER, HOPPER], "node_groups.0 and node_groups.1 request the same nodes"),
         ([HOPPER | {"nodes": 0}], "slurm.node_groups.0.nodes: .*got 0"),
         ([{"nodes": 1}], "slurm.node_groups.0.partition: is missing"),
         ([HOPPER | {"partitoin": "a"}], "did you mean 'partition'"),

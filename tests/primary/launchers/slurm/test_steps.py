@@ -98,7 +98,7 @@ def test_a_stale_step_is_cancelled(cluster: StepCluster) -> None:
     cluster.looked(launcher)
     said = launcher.states()
     assert said["r1"].phase is JobPhase.REQUEUED
-    assert "counts a step that has ended as running" in said["r1"].detail
+    assert "still counts an ended step as running" in said["r1"].detail
     assert said["r0"].phase is JobPhase.RUNNING
     cluster.looked(launcher)
     assert cluster.said("scancel") == [("17.1",)]
@@ -174,7 +174,7 @@ def test_when_the_job_is_over_so_are_its_steps(cluster: StepCluster) -> None:
 @pytest.mark.parametrize(
     ("status", "words", "said"),
     [
-        (UNSEEN_RUN_STATUS, "", "does not see the run directory"),
+        (UNSEEN_RUN_STATUS, "", "cannot access the run directory"),
         (1, "srun: error: Unable to create step for job 17: Invalid gres\n", "Invalid gres"),
     ],
 )
@@ -250,7 +250,7 @@ TWO = Job("17", "RUNNING", 7200.0, ("n1", "n2"))
     [
         (3, 1.0, TWO, "--nodes 3: the allocation 17 has 2"),
         (2, 2.0, TWO, r"there is time for --hours 1\.983$"),
-        (2, 1.0, Job("17", "COMPLETED"), "does not know the job of SLURM_JOB_ID any more"),
+        (2, 1.0, Job("17", "COMPLETED"), "no longer knows the job SLURM_JOB_ID"),
     ],
 )
 def test_what_an_allocation_lacks(nodes: int, hours: float, job: Job, said: str) -> None:

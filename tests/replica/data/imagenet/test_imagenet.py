@@ -371,7 +371,7 @@ HELD_OUT = "validation-00001-of-00002"
             for content in ("", "{}", '{"schema_version": 2}', "[]", "\x00")
         ),
         (removed("shards.json"), "cannot read .*shards.json: No such file"),
-        (lambda f: _manifest(f, train_samples=26), "of two preparations"),
+        (lambda f: _manifest(f, train_samples=26), "from different preparations"),
         (lambda f: _manifest(f, name="cifar10"), "holds 'cifar10'"),
     ],
 )
@@ -383,10 +383,10 @@ def test_a_damaged_folder_is_not_loaded(change: Damage, message: str, folder: Pa
 
 def test_files_of_another_preparation_are_refused(folder: Path, ramps: Path) -> None:
     shutil.copy(ramps / "sizes.npy", folder)
-    with refused("sizes.npy is not of the shards in .*; prepare it again"):
+    with refused("sizes.npy does not belong to the shards in .*; prepare it again"):
         open_folder(folder)
     shutil.copy(ramps / "shards.json", folder)
-    with refused("dataset.json and shards.json of .* are of two preparations"):
+    with refused("dataset.json and shards.json of .* are from different preparations"):
         open_folder(folder)
 
 

@@ -195,13 +195,13 @@ def _labels(change: Callable[[list[str]], list[str]]) -> Damage:
         (lambda s: (s / "train" / "n09999999").mkdir(), "n09999999 has no JPEG files"),
         (
             lambda s: _an_image(s).with_name("notes.txt").touch(),
-            "notes.txt is not a JPEG file by its name",
+            "notes.txt does not have a JPEG file name",
         ),
         (flatten, "there are no labels of its images: expected .* val_labels.txt"),
         (_labels(lambda ls: [*ls, "one two three"]), "line 13: expected '<file> <wnid>'"),
         (
             _labels(lambda ls: [*ls[3:], f"x.JPEG {ls[0].split()[1]}"]),
-            r"has no label of \S+ \(and 2 more\)$",
+            r"has no label for \S+ \(and 2 more\)$",
         ),
         (
             _labels(lambda ls: [*ls, *(f"{n}.JPEG {ls[0].split()[1]}" for n in "ab")]),

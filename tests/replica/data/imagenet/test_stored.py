@@ -201,7 +201,7 @@ def test_incomplete_raw_images(engine: str, folders: Folders, tmp_path: Path) ->
     with refused(f"reading {folder} failed: "):
         list(dataset.train(0, 4, 7))
     (line,) = verify_folder(folder, 2, decode=True).broken
-    assert line.startswith(f"{folder / name}: {images[-1].name} does not decode: ")
+    assert line.startswith(f"{folder / name}: {images[-1].name} cannot be decoded: ")
 
 
 # The digest and its verification

@@ -102,7 +102,7 @@ def test_another_copy(source: Path, begun: Path, imagenet_folder: Path, tmp_path
 
 def test_other_samples_are_refused(source: Path, begun: Path, tmp_path: Path) -> None:
     layouts.images(source, "train")[3].unlink()
-    said = rf"{begun} is an interrupted preparation of other samples than {source} has now; start"
+    said = rf"{begun} is an interrupted preparation of samples other than those in {source}; start"
     with refused(said):
         _prepare(source)
     assert len(list((begun / "finished").iterdir())) == 5
@@ -128,7 +128,7 @@ def test_a_damaged_plan_is_refused(source: Path, begun: Path) -> None:
 def test_foreign_folders_are_left_alone(source: Path, tmp_path: Path) -> None:
     (mine := tmp_path / "x.partial" / "mine").mkdir(parents=True)
     for restart in (False, True):
-        with refused(r"x\.partial is in the way: it is not what"):
+        with refused(r"x\.partial exists, but is not from an interrupted"):
             _prepare(source, restart=restart)
     mine.rmdir()
     _prepare(source)

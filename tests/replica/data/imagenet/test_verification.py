@@ -88,7 +88,7 @@ def test_labels_that_do_not_follow_the_classes(folder: Path) -> None:
 def test_samples_that_are_missing(folder: Path) -> None:
     forge_shard(folder, SECOND, images_of(folder / SECOND)[1:])
     sizes, shard = _broken(folder)
-    assert "sizes.npy is not of the shards" in sizes
+    assert "sizes.npy does not belong to the shards" in sizes
     assert shard == f"{folder / SECOND} has 6 images, not 7"
 
 
@@ -114,9 +114,7 @@ def test_images_that_do_not_decode(kind: str, folder: Path) -> None:
 def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(folder), "--decode"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(
-        f"imagenet: {folder} is as it was prepared: 9 files, 39 images, decoded ("
-    )
+    assert said.startswith(f"imagenet: {folder} is intact: 9 files, 39 images, decoded (")
 
 
 def test_other_folders(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,9 +140,7 @@ def test_other_folders(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.cifar10
 def test_cifar10(cifar10_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(cifar10_folder)]) == 0
-    assert capsys.readouterr().out == (
-        f"cifar10: {cifar10_folder} is as it was prepared, 60000 samples\n"
-    )
+    assert capsys.readouterr().out == (f"cifar10: {cifar10_folder} is intact, 60000 samples\n")
     assert main(["verify", str(cifar10_folder), "--decode"]) == 2
     shutil.copytree(cifar10_folder, damaged := tmp_path / "damaged")
     labels = np.load(damaged / "test_labels.npy")

@@ -122,7 +122,7 @@ def test_the_command_prepares_and_verifies(
     samples = len(official.training) + len(official.held_out)
     assert main(["verify", str(target)]) == 0
     out = capsys.readouterr().out
-    assert f"as it was prepared: {files} files, {samples} samples" in out
+    assert f"is intact: {files} files, {samples} samples" in out
     next(target.glob("train-*")).write_bytes(b"")
     assert main(["verify", str(target)]) == 1
     assert f"1 of {files} files are broken" in capsys.readouterr().err

@@ -78,7 +78,7 @@ def test_an_image_changed_after_the_check_is_refused(source: Path, tmp_path: Pat
         with (source / TRAINING).open("r+b") as file:
             file.seek(at)
             file.write(bytes(len(content)))
-        with pytest.raises(DatasetError, match="is another than when the archive was checked"):
+        with pytest.raises(DatasetError, match="has changed since the archive was checked"):
             found.read(image)
 
 

@@ -64,7 +64,7 @@ def _with_parquet(source: Path) -> None:
                 source / "val" / FIRST / "ILSVRC2012_val_00000001.JPEG", source / "val" / SECOND
             ),
             f"val/{FIRST}/ILSVRC2012_val_00000001.JPEG and .*{SECOND}/ILSVRC2012_val_00000001.JPEG "
-            "have one name",
+            "have the same name",
         ),
     ],
 )
@@ -103,8 +103,8 @@ def _edit(path: Path, old: str, new: str) -> None:
         (f",{THIRD} 1 2 30 40 \n", "\n", "line \\d: expected an image and boxes"),
         (f"{THIRD} 1 2", "n09999999 1 2", "expected an image and boxes of one class"),
         (f",{THIRD} 1 2 30 40 \n", ",n09 1 2 3 4\n", "n09 is a class that the training images"),
-        ("00000001,", "00000002,", "ILSVRC2012_val_00000002 has a label already"),
-        ("00000001,", "00000099,", "csv has no label of ILSVRC2012_val_00000001.JPEG$"),
+        ("00000001,", "00000002,", "ILSVRC2012_val_00000002 already has a label"),
+        ("00000001,", "00000099,", "csv has no label for ILSVRC2012_val_00000001.JPEG$"),
         (
             "\nILSVRC2012_val_00000001",
             f"\nILSVRC2012_val_00000099,{FIRST} 1 2 3 4\nILSVRC2012_val_00000001",
@@ -128,8 +128,8 @@ def test_two_images_of_one_label(source: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "val has no label of ILSVRC2012_val_00000001.JPEG"),
-        ("<annotation>", "00000001.xml is no XML: no element found"),
+        (None, "val has no label for ILSVRC2012_val_00000001.JPEG"),
+        ("<annotation>", "00000001.xml is not XML: no element found"),
         ("<annotation/>", "00000001.xml: expected objects of one class, it has 0"),
         (
             "<a><object><name>n01440764</name></object><object><name>n2</name></object></a>",
@@ -167,8 +167,8 @@ TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
     ("damage", "message"),
     [
         (removed(TRUTH), "cannot read .*ground_truth.txt: No such file"),
-        (written(TRUTH, "1\n9\n"), "ground_truth.txt, line 2: 9 is no class"),
-        (written(TRUTH, "1\n2\n"), r"no label of \S+00000003.JPEG \(and 9 more\)"),
+        (written(TRUTH, "1\n9\n"), "ground_truth.txt, line 2: 9 is not a class"),
+        (written(TRUTH, "1\n2\n"), r"no label for \S+00000003.JPEG \(and 9 more\)"),
         (written(META, b"x" * 200), "meta.mat is damaged"),
     ],
 )
@@ -213,7 +213,7 @@ def test_meta_bin(
     else:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("archive/data.pkl", pickle.dumps(what))
-    _refused(source, "cannot read .*meta.bin: it is not what torchvision writes")
+    _refused(source, "cannot read .*meta.bin: it is not a file written by torchvision")
     assert not (tmp_path / "harm").exists()
 
 
@@ -260,7 +260,7 @@ def _image(row: int, **changed: object) -> Damage:
         (_row(2, label=7), r"row 2 has the label 7, but n\d+ is number \d of the sorted classes"),
         (
             lambda s: _rewrite(_train(s), lambda rows: rows.append(rows[0])),
-            r"00002.parquet, row 0 and .*00002.parquet, row 14 have one name",
+            r"00002.parquet, row 0 and .*00002.parquet, row 14 have the same name",
         ),
         (
             lambda s: _rewrite(
@@ -331,6 +331,6 @@ def test_a_target_where_the_source_is(layout: str, source: Path) -> None:
         with pytest.raises(DatasetError, match="it is not empty; name a new folder"):
             prepare_imagenet(source, target)
     for folder in _open(source).folders:
-        with pytest.raises(DatasetError, match=r"it lies in its source \S+; name a folder"):
+        with pytest.raises(DatasetError, match=r"it is inside its source \S+; name a folder"):
             prepare_imagenet(source, folder / "x")
     prepare_imagenet(source, source / "prepared")
