@@ -27,7 +27,7 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(described, dict):
         raise UsageError(f"not a JSON object but a {type(described).__name__}")
     if nested_too_deep(described):
-        raise UsageError("its JSON is nested too deeplylyly")
+        raise UsageError("its JSON is nested too deeply")
     return described
 
 
