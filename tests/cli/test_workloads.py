@@ -57,5 +57,5 @@ def test_a_workload_starts_its_first_preset() -> None:
 
 def test_a_configuration_of_another_workload_is_refused() -> None:
     assert refused_line(*START, "--workload", "cosmoflow", "--config", "volumes") == (
-        "--workload cosmoflow: volumes is of the workload volumes; mutually exclusive"
+        "--workload cosmoflow: volumes is of the workload volumes; leave one of them out"
     )

@@ -314,7 +314,7 @@ def test_verification_computes_the_precision_by_its_own_formula(tmp_path: Path) 
             ("optimizer FAILED", "closed division: violated"),
         ),
         (("volumes",), 1, ()),
-        (("cosmoflow", "--division", "closed"), 2, ("official in none",)),
+        (("cosmoflow", "--division", "closed"), 2, ("official in no division",)),
         (("deepcam",), 0, ("optimizer PASSED lamb",)),
         (("deepcam_laptop",), 1, ("closed division: violated",)),
         (("extreme_weather",), 0, ("extreme weather analytics, closed division: satisfied",)),

@@ -285,5 +285,5 @@ def test_real_run_directories_are_compared(tmp_path: Path) -> None:
     text = list(tables_as_lines(tables(found)))
     verdicts = next(table for table in tables(found) if "limit" in table.columns)
     assert {row[verdicts.columns.index("limit")] for row in verdicts.rows} == {"5.0%"}
-    assert sum("intervals are too narrow" in line for line in text) == 1
+    assert sum("runs are too narrow" in line for line in text) == 1
     assert not any("inf" in line or "nan" in line for line in text)

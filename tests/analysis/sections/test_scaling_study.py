@@ -244,7 +244,7 @@ def test_the_figure_has_four_panels_with_their_ideal_lines() -> None:
     for words in ("time to solution, min", "epochs to converge", "training samples/s"):
         assert words in drawn
     assert "efficiency, %" in drawn
-    assert str(plot.svg).count("stroke-dasharray: 5,3") == 4
+    assert str(plot.svg).count("stroke-dasharray:5,3") == 4
     assert "from 4 to 16" in plot.description
     assert "75.0%" in plot.description
 

@@ -145,7 +145,7 @@ def test_a_journal_that_is_added_is_found(run: RunPaths) -> None:
     path = run.replica_journal("r2")
     path.parent.mkdir(parents=True)
     path.write_bytes((run.root / R1).read_bytes().replace(b"r1", b"r2"))
-    assert any("replicas/r2/" in each and "was not there" in each for each in failures(run))
+    assert any("replicas/r2/" in each and "did not exist" in each for each in failures(run))
 
 
 def test_an_end_without_its_heads_is_found(tmp_path: Path) -> None:
