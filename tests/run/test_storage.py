@@ -273,7 +273,7 @@ def test_a_file_that_is_not_as_it_was_left_is_not_written(
 ) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(
-        StorageError, match=rf"file has {len(content)} bytes .* wrote 4: another process"
+        StorageError, match=rf"file has {len(content)} bytes.* wrote 4: another process"
     ):
         growing.add(b"two\n")
     assert (tmp_path / "file").read_bytes() == content

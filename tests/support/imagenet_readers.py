@@ -22,9 +22,11 @@ from aiperf_hpc.replica.data.sharded.dataset import (
 )
 
 
-def open_folder(folder: Path | None, *, engine: str = "torch", **values: object) -> ImageNetDataset:
+def open_folder(
+    folder: Path | None, *, engine: str = "torch", cores: int = 2, **values: object
+) -> ImageNetDataset:
     settings = {"name": "imagenet", "path": folder, "image_size": 32, **values}
-    return load(DatasetConfig.model_validate(settings), 2, engine)
+    return load(DatasetConfig.model_validate(settings), cores, engine)
 
 
 def both_readers(
