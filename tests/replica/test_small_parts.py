@@ -175,7 +175,7 @@ def test_available_memory_is_shared_and_bounded_by_a_control_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert 0 < available_bytes(2) <= available_bytes(1)
-    monkeypatch.setattr(machine, "_cgroup_limit", lambda: 1000)
+    monkeypatch.setattr(machine, "remaining_memory", lambda: 1000)
     assert available_bytes(4) == 250
 
 

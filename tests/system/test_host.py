@@ -14,6 +14,7 @@ import psutil
 import pytest
 from tests.system.trees import processor_tree, write
 
+from aiperf_hpc.host.control_groups import remaining_memory
 from aiperf_hpc.system.kernel import memory, memory_limit, operating_system, processors, quota_cores
 from aiperf_hpc.system.tools import cpus_of
 
@@ -142,6 +143,34 @@ def test_limits_of_control_groups(
     write(tmp_path, {"proc/self/cgroup": groups})
     write(tmp_path / "sys/fs/cgroup", files)
     assert (memory_limit(tmp_path), quota_cores(tmp_path)) == (memory, cores)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "remaining"),
+    [
+        ("0::/", {}, None),
+        (  # A job's group, with 3,000 bytes of reclaimable cache.
+            f"0::/{JOB}/step_0",
+            {f"{JOB}/memory.max": "10000", f"{JOB}/memory.current": "7000",
+             f"{JOB}/memory.stat": "anon 1000\ninactive_file 3000\n",
+             f"{JOB}/step_0/memory.max": "max"},
+            6000,
+        ),
+        (  # Version 1.
+            "9:memory:/job\n0::/",
+            {"memory/job/memory.limit_in_bytes": "5000", "memory/job/memory.usage_in_bytes": "6000",
+             "memory/job/memory.stat": "total_inactive_file 500\n"},
+            0,
+        ),
+    ],
+)  # fmt: skip
+def test_memory_that_control_groups_leave(
+    tmp_path: Path, groups: str, files: dict[str, str], remaining: int | None
+) -> None:
+    assert remaining_memory(tmp_path) is None
+    write(tmp_path, {"proc/self/cgroup": groups})
+    write(tmp_path / "sys/fs/cgroup", files)
+    assert remaining_memory(tmp_path) == remaining
 
 
 def test_the_operating_system_matches_python() -> None:

@@ -9,15 +9,16 @@ from typing import Final, NamedTuple, Self
 
 import psutil
 
+from aiperf_hpc.host.control_groups import remaining_memory
+
 
 def available_bytes(share: int = 1) -> int:
     """Return the memory in bytes that each of ``share`` processes on this machine can use now.
 
-    It is based on the machine's available memory or, if lower, the control group's remaining limit.
+    It is the machine's available memory or, if lower, what the limits of its control groups leave.
     """
-    available = psutil.virtual_memory().available
-    limit = _cgroup_limit()
-    return min(available, limit if limit is not None else available) // share
+    available, remaining = psutil.virtual_memory().available, remaining_memory()
+    return min(available, available if remaining is None else remaining) // share
 
 
 def cpu_model() -> str:
@@ -34,20 +35,6 @@ def last_level_cache_bytes() -> int | None:
         for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     ]
     return max(sizes, default=None)
-
-
-def _cgroup_limit() -> int | None:
-    files = (
-        (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-        (
-            Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-            Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-        ),
-    )
-    for limit, used in files:
-        if limit.exists() and used.exists() and limit.read_text("utf-8").strip() != "max":
-            return max(0, int(limit.read_text("utf-8")) - int(used.read_text("utf-8")))
-    return None
 
 
 VARIABLES: Final = {

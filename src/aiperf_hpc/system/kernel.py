@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from aiperf_hpc.host.control_groups import control_groups
 from aiperf_hpc.system.description import Memory, NetworkPort, NumaNode, OperatingSystem, Processors
 from aiperf_hpc.system.storage import mounts
 from aiperf_hpc.system.tools import (
@@ -212,7 +213,7 @@ def quota_cores(root: Path = ROOT) -> float | None:
 
 
 def _older_quotas(root: Path) -> Iterator[float]:
-    for folder in _folders(root, "cpu"):
+    for folder in control_groups(root, "cpu"):
         quota = text_or_none(folder / "cpu.cfs_quota_us")
         period = text_or_none(folder / "cpu.cfs_period_us")
         if quota and period and int(quota) > 0:
@@ -228,22 +229,10 @@ def _limits(
     root: Path, controller: str, name: str, read: Callable[[str], float]
 ) -> Iterator[float]:
     """Yield the limits of the control groups, except ``max``."""
-    for folder in _folders(root, controller):
+    for folder in control_groups(root, controller):
         said = text_or_none(folder / name)
         if said and not said.startswith("max"):
             yield read(said)
-
-
-def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's control group and its parents; "" is cgroup v2."""
-    top = root / "sys/fs/cgroup" / controller
-    for line in text_of(root / "proc/self/cgroup").splitlines():
-        _, controllers, group = line.split(":", 2)
-        if controller not in controllers.split(","):
-            continue
-        # In a container, the group's folder may itself be mounted as the top folder.
-        own = top / group.strip("/")
-        yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))
 
 
 _DMI = "sys/class/dmi/id"
