@@ -44,9 +44,9 @@ class AccuracyOptions:
     """Thresholds, targets and prices."""
 
     thresholds: Annotated[list[str] | None, value("[BENCHMARK=]Q,Q,...")] = None
-    """Qualities for which to print time, cost and rank. Default: a range around the target."""
+    """Quality levels at which to print time, cost and rank. Default: a range around the target."""
     targets: Annotated[list[str] | None, value("[BENCHMARK=]Q", name="--target")] = None
-    """Target quality, in place of the benchmark's own."""
+    """Target quality, instead of the benchmark's own."""
     prices: Annotated[Path | None, value("FILE", Path)] = None
     """Prices of machines in YAML (docs/prices.md)."""
 
@@ -59,10 +59,10 @@ class ScaleOptions:
     """Predict the time to solution on N accelerators; may be repeated. Default: 2 and 4 times
     the largest number."""
     vflops_exponent: Annotated[int | None, value("N", _positive)] = None
-    """n of Valid FLOPS. Default: HPC AI500's, 5 or 10 depending on the benchmark."""
+    """Exponent n of Valid FLOPS. Default: HPC AI500's, 5 or 10 depending on the benchmark."""
     declarations: Annotated[list[Path] | None, value("FILE", Path, name="--declaration")] = None
-    """An entry's changes to the benchmark, by HPC AI500's levels and layers (YAML); may be
-    repeated."""
+    """YAML file that declares an entry's changes to the benchmark, by HPC AI500's levels and
+    layers; may be repeated."""
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class MachineOptions:
     """Facts of the machine that sources lack, and the wanted precision."""
 
     accelerators: Annotated[int | None, value("N", _positive)] = None
-    """Accelerators of each training run, for sources that do not state it."""
+    """Number of accelerators per training run, for sources that do not state it."""
     peaks: Annotated[Path | None, value("FILE", Path)] = None
-    """The machine's peaks from `aiperf peaks`. Default: each run's peaks.json."""
+    """File of peaks from `aiperf peaks`. Default: each run's peaks.json."""
     precision: Annotated[float, value("PERCENT", _percent, show_default=False)] = 0.01
-    """Target precision of the mean of repeated runs, and of a run's score. Default: 1."""
+    """Target precision of a run's score and of the mean of repeated runs. Default: 1."""
 
 
-Page = Annotated[Path | None, path_option("--report", "DIR", "Write a page there.")]
+Page = Annotated[Path | None, path_option("--report", "DIR", "Write an HTML page to this folder.")]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Sources:
     """Logs to analyze."""
 
     sources: Annotated[list[Path], Argument(metavar="SOURCE", parser=run_named)]
-    """A run directory, a folder of mllog results, a submission, DAWNBench entries."""
+    """Run directory, folder of mllog results, submission or DAWNBench entries."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class OutputOptions:
 
     report: Page = None
     mlperf: Annotated[Path | None, value("DIR", Path)] = None
-    """Write each training run of a run as a log of MLPerf HPC into a new folder."""
+    """Write each training run as an MLPerf HPC log to a new folder."""
     json: Json = False
 
 
@@ -105,7 +105,7 @@ def analyze(
     machine: MachineOptions,
     output: OutputOptions,
 ) -> int:
-    """Measure runs and public logs as MLPerf HPC, HPC AI500, DAWNBench and MLBench do.
+    """Evaluate runs and public logs with metrics of MLPerf HPC, HPC AI500, DAWNBench and MLBench.
 
     Examples:
       $ aiperf analyze runs/mine --report pages/mine
@@ -148,7 +148,7 @@ def card(
     report: Page = None,
     json: Json = False,
 ) -> int:
-    """Summarize one machine's runs by the figures of five benchmarks.
+    """Summarize one machine's runs with the metrics of five benchmarks.
 
     Examples:
       $ aiperf card runs/1 runs/2 runs/3 --report pages/machine
@@ -197,8 +197,8 @@ def rank(
     """Rank verified runs by their score.
 
     Every run in the folder is verified first. Only runs that pass and satisfy the benchmark's
-    rules are ranked; others are listed separately, each with the reason. With --key, one of these
-    keys must have signed each.
+    rules are ranked; others are listed separately, with the reason. With --key, one of these
+    keys must have signed each run.
 
     Examples:
       $ aiperf rank runs

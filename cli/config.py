@@ -40,7 +40,7 @@ class ShowOptions:
 def show(chosen: ShowOptions) -> int:
     """Print a preset or a resolved configuration.
 
-    The output is YAML that --config accepts, with a description behind each setting.
+    The output is YAML that --config accepts, with a description after each setting.
 
     Examples:
       $ aiperf config show quickstart
@@ -114,10 +114,10 @@ class CheckOptions:
 def check(chosen: CheckOptions) -> int:
     """Check a configuration and report the division in which its runs may be official.
 
-    Only the configuration is checked here: `aiperf start --division` checks the dataset, the code
-    and the environment too. The exit status is 1 if runs cannot be official in either division,
-    or in the requested one. For workloads other than automl, the command
-    reports the closed division of the workload's own benchmark.
+    The dataset, the code and the environment are checked only by `aiperf start --division`. The
+    exit status is 1 if runs cannot be official in either division, or in the requested one. For
+    workloads other than automl, the command reports the closed division of the workload's own
+    benchmark.
 
     Examples:
       $ aiperf config check imagenet
@@ -163,7 +163,7 @@ def _check_of(workload: Workload, config: RunConfig, division: str | None) -> in
 
 def init(
     path: Annotated[
-        Path, Argument(metavar="[FILE]", parser=Path, help="A new file.", show_default=False)
+        Path, Argument(metavar="[FILE]", parser=Path, help="New file.", show_default=False)
     ] = Path("aiperf.yaml"),
     preset: Annotated[str, option("--preset", "PRESET", "Preset to start from.")] = "quickstart",
 ) -> int:

@@ -193,9 +193,9 @@ class ServeOptions:
     """Server options of a resumed run."""
 
     serve: Annotated[str | None, value("[HOST:PORT]")] = None
-    """Serve its status over REST. Default: where it was served before."""
+    """Serve the run's status over REST. Default: the previous address."""
     no_serve: bool = False
-    """Do not serve it, even if it was served before."""
+    """Do not serve the run, even if it was served before."""
 
 
 def resume(

@@ -38,7 +38,7 @@ class CountedNetwork:
 
 def count_operations(
     counted: CountedNetwork,
-    per_layer: Annotated[bool, flag("--per-layer", "A row for each layer.")] = False,
+    per_layer: Annotated[bool, flag("--per-layer", "Print a row for each layer.")] = False,
     json: Json = False,
 ) -> int:
     """Count a network's operations for one sample.

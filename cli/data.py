@@ -21,18 +21,23 @@ def prepare(
     source: Annotated[
         str | None, option("--from", "ARCHIVE_OR_DIR", "Downloaded archive or folder. [required]")
     ] = None,
-    target: Annotated[str | None, option("--to", "FOLDER", "Default: data/NAME.")] = None,
-    shards: Annotated[str | None, option("--shards", "N", "Training shards (not cifar10).")] = None,
+    target: Annotated[
+        str | None, option("--to", "FOLDER", "New folder. Default: data/NAME.")
+    ] = None,
+    shards: Annotated[
+        str | None, option("--shards", "N", "Number of training shards (not cifar10).")
+    ] = None,
     storage_format: Annotated[
-        StorageFormat, option("--storage-format", "FORMAT", "jpeg, resized or raw (imagenet).")
+        StorageFormat,
+        option("--storage-format", "FORMAT", "Format: jpeg, resized or raw (imagenet only)."),
     ] = "jpeg",
     restart: Annotated[bool, flag("--restart", "Discard an interrupted preparation.")] = False,
 ) -> int:
-    """Make a dataset's folder from its source.
+    """Prepare a dataset for training.
 
-    ImageNet may lie in folders of classes, as Kaggle gives it, or in Hugging Face's parquet files,
-    which need the extra `parquet`.
-    Run the same command again to resume an interrupted preparation.
+    ImageNet may be in its archives, in folders of classes, in Kaggle's layout, or in Hugging Face's
+    Parquet files, which require the extra `parquet`. Run the same command
+    again to resume an interrupted preparation.
 
     Examples:
       $ aiperf data prepare cifar10 --from cifar-10-binary.tar.gz
@@ -57,9 +62,9 @@ def prepare(
 
 def verify(
     folder: Annotated[str, Argument(metavar="DIR", help="Folder of a prepared dataset.")],
-    decode: Annotated[bool, flag("--decode", "Also decode every image (imagenet).")] = False,
+    decode: Annotated[bool, flag("--decode", "Also decode every image (imagenet only).")] = False,
 ) -> int:
-    """Check every byte of a prepared folder; the exit status is 1 if a file is broken.
+    """Verify a prepared dataset; the exit status is 1 if a file is corrupt.
 
     Examples:
       $ aiperf data verify /data/imagenet

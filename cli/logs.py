@@ -26,9 +26,11 @@ MOST_OUTPUT_BYTES = 4 * 2**20
 """Bytes at the end of an output file that are read: 1,000 lines, and progress bars."""
 LONGEST = 120
 """Maximum characters of a value; longer ones, e.g. descriptions of nodes, are omitted."""
-Replica = Annotated[str | None, option("--replica", "N", "Only this replica, e.g. 0 or r0.")]
-Lines = Annotated[int, option("--lines", "N", "Number of last lines of each.", min=1)]
-Follow = Annotated[bool, flag("--follow", "Follow until the run ends, or Ctrl-C.")]
+Replica = Annotated[str | None, option("--replica", "N", "Show only this replica, e.g. 0 or r0.")]
+Lines = Annotated[
+    int, option("--lines", "N", "Number of lines from the end of each output.", min=1)
+]
+Follow = Annotated[bool, flag("--follow", "Follow the events until the run ends.")]
 
 
 def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = False) -> int:

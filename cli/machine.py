@@ -39,11 +39,11 @@ class PeakOptions:
     engine: Annotated[str | None, value("NAME")] = None
     """Engine, torch or tensorflow. Default: both."""
     data: Annotated[Path | None, value("DIR", Path)] = None
-    """Read files in DIR instead of in --out."""
+    """Folder of the files to read, instead of --out."""
     ranks: Annotated[int | None, value("N")] = None
     """Number of ranks of the all-reduce."""
     quick: bool = False
-    """One engine and back end, 10 s."""
+    """Measure one engine and one back end only, in 10 s."""
 
 
 def allreduce(
@@ -134,7 +134,8 @@ def doctor(
 def system(
     run: PerhapsRun = None,
     site: Annotated[
-        Path | None, path_option("--system", "FILE", "Facts that the machine does not report.")
+        Path | None,
+        path_option("--system", "FILE", "File of facts that the machine does not report."),
     ] = None,
     template: Annotated[bool, flag("--template", "Print a template of such a file.")] = False,
     mlperf: Annotated[
@@ -172,12 +173,12 @@ class ProfiledNetwork:
     run: PerhapsRun = None
     config: Annotated[
         str | None,
-        config_option("Instead of a run: the initial network of a YAML file or of a preset: {}."),
+        config_option("Profile the initial network of a YAML file or preset, not of a run: {}."),
     ] = None
     assignments: Annotated[list[str] | None, value("KEY=VALUE", name="--set")] = None
     """Override a setting of --config, e.g. model.base_width=8; may be repeated."""
     graph: Annotated[str | None, value("HASH|initial")] = None
-    """Graph of the run. Default: its best."""
+    """Graph of the run. Default: the best one."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class ProfiledSteps:
     steps: Annotated[int, value("N")] = 10
     """Number of profiled steps."""
     batch_size: Annotated[int | None, value("B")] = None
-    """Batch size of a rank. Default: the one it was trained with."""
+    """Batch size per rank. Default: the batch size of the training."""
     engine: Literal["tensorflow", "torch"] | None = None
     """Engine. Default: the one of the run or configuration."""
     data: Literal["synthetic", "real"] = "synthetic"

@@ -107,7 +107,7 @@ def config_option(help: str) -> object:
     return Option("--config", metavar="FILE|PRESET", help=text, autocompletion=preset_names)
 
 
-RUN_HELP = "A name that `aiperf list` prints, or a path; last: the latest in runs."
+RUN_HELP = "Name of the run (from `aiperf list`), or a path; last: the latest run in runs."
 Run = Annotated[Path, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 SomeRuns = Annotated[list[Path], Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 PerhapsRun = Annotated[Path | None, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
@@ -117,15 +117,14 @@ Trusted = Annotated[
     path_option(
         "--key",
         "PUBLIC",
-        "A public key, a file of allowed signers or a folder of *.pub, one of which must have "
-        "signed; may be repeated.",
+        "Trusted public key, file of allowed signers or folder of *.pub; may be repeated.",
     ),
 ]
 SigningKey = Annotated[
     Path | None,
     path_option("--key", "FILE", "Sign the result with this private key (`aiperf keygen`)."),
 ]
-Out = Annotated[Path, path_option("--out", "DIR", "A folder for the result.")]
+Out = Annotated[Path, path_option("--out", "DIR", "Folder for the results.")]
 FinalJson = Annotated[bool, flag("--json", "Print the final status as JSON.")]
 Config = Annotated[str, config_option("A YAML file or a preset: {}.")]
 PerhapsConfig = Annotated[
@@ -134,5 +133,7 @@ PerhapsConfig = Annotated[
 Tags = Annotated[list[str] | None, option("--tag", "NAME", "A tag of the run; may be repeated.")]
 Assignments = Annotated[
     list[str] | None,
-    option("--set", "KEY=VALUE", "E.g. training.batch_size=64; may be repeated."),
+    option(
+        "--set", "KEY=VALUE", "Override a setting, e.g. training.batch_size=64; may be repeated."
+    ),
 ]

@@ -43,7 +43,7 @@ class ReportOptions:
     """Other runs, the signature and the output of a report."""
 
     scaling: Annotated[list[Path] | None, value("RUN ...", run_named)] = None
-    """Runs of other sizes, for a section on weak scaling."""
+    """Runs with other numbers of nodes, for a section on weak scaling."""
     key: SigningKey = None
     json: Json = False
 
@@ -51,8 +51,8 @@ class ReportOptions:
 def report(run: Run, chosen: ReportOptions) -> int:
     """Write a run's report, even during the run.
 
-    Prints the path of the page, the rules of the benchmark that the run violates, each with its
-    first reason, and last the score. All reasons are on the page and in `report/result.txt`.
+    Prints the path of the HTML page, the first reason for each violated rule, and the score. The
+    page and `report/result.txt` list all reasons.
 
     Examples:
       $ aiperf report 20261121-101500-imagenet-3f2a
@@ -80,7 +80,7 @@ class Execution:
     """Options of the re-execution of trials."""
 
     execute: Annotated[int | None, value("K", min=0)] = None
-    """Re-execute K sampled trials, and the best."""
+    """Re-execute K sampled trials and the best one."""
     seed: Annotated[str | None, value("TEXT")] = None
     """Seed for sampling. Default: from the signature, or random."""
     dataset: Annotated[str | None, value("DIR")] = None
@@ -109,10 +109,10 @@ def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
     The last two lines answer two questions: whether the records are consistent, and whether the
     result is official by the benchmark's rules.
 
-    The exit status is 0 if the records are consistent and each re-executed trial is as recorded,
-    else 1. With --official it is 3 if that holds and the result is not official. With --key,
-    one of these keys must have signed the run. With --witness, one of these witnesses must have
-    seen the run from its start to its end.
+    The exit status is 0 if the records are consistent and each re-executed trial matches them, else
+    1. With --official, it is 3 instead of 0 if the result is not official. With --key, one of these
+    keys must have signed the run. With --witness, one of these witnesses must have observed the
+    run from start to end.
 
     Examples:
       $ aiperf verify 20261121-101500-imagenet-3f2a
@@ -198,7 +198,9 @@ def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:
 
 def replay(
     run: Run,
-    plot: Annotated[Path | None, path_option("--plot", "FILE.svg", "Draw it into a file.")] = None,
+    plot: Annotated[
+        Path | None, path_option("--plot", "FILE.svg", "Write a plot to FILE.svg.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Compare the search's predictions with the outcomes.

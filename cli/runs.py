@@ -39,7 +39,7 @@ def list_runs(
         Path, Argument(metavar="[DIR]", parser=Path, help="A folder of runs.", show_default=False)
     ] = RUNS,
     json: Json = False,
-    csv: Annotated[bool, flag("--csv", "Print CSV, numbers in base units.")] = False,
+    csv: Annotated[bool, flag("--csv", "Print CSV, with numbers in base units.")] = False,
     tag: Annotated[
         list[str] | None,
         option("--tag", "NAME", "List only runs with this tag; may be repeated."),
@@ -47,11 +47,10 @@ def list_runs(
 ) -> int:
     """List the runs in a folder, the latest first.
 
-    Without DIR, those in `runs`. Every command takes the names that are printed. `last` is the
-    latest run in `runs`, and DIR/last the latest in DIR. Times are UTC. A run is valid in the
-    division whose rules it satisfies. A run whose records are damaged is listed as unreadable, and
-    the reason is printed below. Each run is one line if the output is not a terminal; narrow
-    windows have no room for all columns.
+    DIR defaults to `runs`. Every command accepts the printed names. `last` is the latest run in
+    `runs`, and DIR/last is the latest run in DIR. Times are in UTC. A run is valid in the division
+    whose rules it satisfies. A run with damaged records is listed as unreadable, and the reason is
+    printed below the table. In a narrow terminal, some columns are omitted.
 
     Examples:
       $ aiperf list
@@ -93,8 +92,8 @@ def annotate(
 ) -> int:
     """Change or show the tags and the note of a run.
 
-    They may change at any time, also after the end of the run. They are not evidence: report,
-    signature and verification do not include them.
+    Tags and notes can change at any time, even after the run has ended. The report, the signature
+    and the verification do not include them.
 
     Examples:
       $ aiperf annotate last --tag baseline --note "Before the new firmware."

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from aiperf_hpc.service.endpoint import Endpoint
 
 Certificate = Annotated[
-    Path | None, path_option("--tls-certificate", "FILE", "Serve HTTPS; in PEM.")
+    Path | None, path_option("--tls-certificate", "FILE", "Certificate for HTTPS, in PEM format.")
 ]
 CertificateKey = Annotated[
-    Path | None, path_option("--tls-key", "FILE", "The certificate's key, in PEM.")
+    Path | None, path_option("--tls-key", "FILE", "Private key of the certificate, in PEM format.")
 ]
 
 
@@ -24,7 +24,8 @@ class ServerSecurity:
     """Options of a server's authentication and encryption."""
 
     token_file: Annotated[Path | None, value("FILE", Path)] = None
-    """Tokens, one a line. Required for write access, and for read access from other hosts."""
+    """File with one token per line. Required for write access, and for read access from other
+    hosts."""
     tls_certificate: Certificate = None
     tls_key: CertificateKey = None
 

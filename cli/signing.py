@@ -44,8 +44,8 @@ def sign(
 ) -> int:
     """Sign a finished run.
 
-    The signature covers the manifest, which has the SHA-256 of every file of the run. With a key
-    that has a passphrase, or is in an agent or a token, sign with OpenSSH:
+    The signature covers the manifest, which lists the SHA-256 of every file of the run. If the key
+    has a passphrase, or is in an agent or a hardware token, sign with OpenSSH:
     `ssh-keygen -Y sign -n run@aiperf-hpc -f KEY RUN/report/manifest.json`.
 
     Examples:
@@ -68,15 +68,15 @@ class WitnessOptions:
     folder: Annotated[Path, Argument(metavar="DIR", parser=Path)]
     """Folder of the server's key and log."""
     address: Annotated[str, value("HOST:PORT")] = ""
-    """Default: a port on loopback."""
+    """Listening address. Default: a port on loopback."""
     tls_certificate: Certificate = None
     tls_key: CertificateKey = None
     name: Annotated[str, value("TEXT")] = ""
     """Name of the server. Default: the host's name."""
     per_minute: Annotated[int, value("N", min=1)] = 600
-    """Most requests per minute and address."""
+    """Maximum number of requests per minute from one address."""
     max_gib: Annotated[float, value("GIB", min=0.001)] = 16.0
-    """Largest size of the log."""
+    """Maximum size of the log in GiB."""
     check: bool = False
     """Check the log and exit."""
 

@@ -64,11 +64,11 @@ class RunOptions:
     """Options of the run and its machine."""
 
     nodes: Annotated[NodeRange, value("N|MIN-MAX", nodes_named)]
-    """Replicas, one on each node; up to MAX as the scheduler gives them."""
+    """Number of replicas, one per node; up to MAX as nodes become available."""
     hours: Annotated[float, value("H")]
-    """Length, e.g. 0.05."""
+    """Duration in hours, e.g. 0.05."""
     workload: Annotated[str | None, value("NAME")] = None
-    """See `aiperf workloads`. Default: automl."""
+    """Workload (`aiperf workloads` lists them). Default: automl."""
     config: PerhapsConfig = None
     assignments: Assignments = None
     launcher: Annotated[
@@ -76,17 +76,17 @@ class RunOptions:
         option(
             "--launcher",
             "WAY",
-            f"What starts the replicas: local; {'; '.join(s.help for s in SCHEDULERS)}; "
-            f"auto: inside a job, else {' or '.join(s.title for s in SCHEDULERS)} where it is, "
+            f"How to start the replicas: local; {'; '.join(s.help for s in SCHEDULERS)}; "
+            f"auto: inside a job, else {' or '.join(s.title for s in SCHEDULERS)} if available, "
             "else local.",
         ),
     ] = "auto"
     run_dir: Annotated[Path | None, value("DIR", Path)] = None
-    """A new folder. Default: a new name in runs."""
+    """New run directory. Default: a new folder in runs."""
     name: Annotated[str | None, value("NAME")] = None
     """Name of the run: a new folder in runs."""
     start_when: Literal["first", "all"] = "first"
-    """The clock starts with the first node, or once all are ready."""
+    """Start the clock with the first node, or when all replicas are ready."""
     division: Literal["closed", "open"] | None = None
     """Reject configurations that violate the division's rules."""
     system: Annotated[Path | None, value("FILE", Path)] = None
@@ -115,12 +115,11 @@ def start(
 ) -> int:
     """Run the benchmark.
 
-    Each node has a replica that searches for networks and trains them for the whole time; with a
-    --workload of another benchmark it trains that benchmark's network to its target. The score is
-    operations per second, recounted from the records by `aiperf verify`. Without --detach the run
-    is displayed until it ends; the first Ctrl-C stops it gracefully, the second at once.
-    Needs an engine: the extra `cpu`, `cuda` or `torch`; with several ranks also a collective, e.g.
-    `mpi`.
+    Each node runs a replica that searches for networks and trains them until the run ends. With a
+    --workload of another benchmark, it trains that benchmark's network to its target. The score is
+    operations per second. Without --detach, progress is displayed until the run ends. The first
+    Ctrl-C stops the run gracefully, the second immediately. Requires an engine (extra `cpu`, `cuda`
+    or `torch`) and, for several ranks, a collective, e.g. `mpi`.
 
     Examples:
       $ aiperf start --nodes 2 --hours 0.05
@@ -283,7 +282,7 @@ def conduct(
 
 
 def simulate(
-    run: Annotated[Path, Argument(metavar="RUN_DIR", parser=Path, help="A new folder.")],
+    run: Annotated[Path, Argument(metavar="RUN_DIR", parser=Path, help="New run directory.")],
     nodes: Annotated[int, option("--nodes", "N", "Replicas.")],
     hours: Annotated[float, option("--hours", "H", "Simulated hours.")],
     config: Config = "simulated",

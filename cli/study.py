@@ -38,7 +38,7 @@ from aiperf_hpc.streams import as_line
 def study(
     file: Annotated[Path, Argument(metavar="FILE", parser=Path, help="The study's YAML file.")],
     out: Annotated[
-        Path | None, path_option("--out", "DIR", "Its folder. Default: studies/NAME.")
+        Path | None, path_option("--out", "DIR", "Folder of the study. Default: studies/NAME.")
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Print the planned runs.")] = False,
     json: Json = False,

@@ -37,7 +37,7 @@ from aiperf_hpc.streams import folded, warn
 def status(run: Run, json: Json = False) -> int:
     """Show what a run is doing.
 
-    Works on any node that can read the run directory, also after the end of the run.
+    Works on any node that can read the run directory, even after the run has ended.
 
     Examples:
       $ aiperf status 20261121-101500-imagenet-3f2a
@@ -108,15 +108,17 @@ def _storage_line(storage: StorageStatus) -> str:
 
 def serve(
     folder: Annotated[
-        Path, Argument(metavar="DIR", parser=run_named, help="A folder of runs, or one run.")
+        Path, Argument(metavar="DIR", parser=run_named, help="Folder of runs, or a run directory.")
     ],
     security: ServerSecurity,
-    address: Annotated[str, option("--address", "HOST:PORT", "Default: a port on loopback.")] = "",
+    address: Annotated[
+        str, option("--address", "HOST:PORT", "Listening address. Default: a port on loopback.")
+    ] = "",
 ) -> int:
     """Serve all runs in a folder, or one run, over HTTP.
 
-    Runs that are started in the folder later are served too. Read access from this machine is free;
-    read access from other hosts and write access require a token.
+    Runs that start in the folder later are also served. Read access from this machine requires no
+    token; read access from other hosts and all write access do.
 
     Examples:
       $ aiperf serve runs
@@ -145,7 +147,7 @@ OVER = (RunState.ENDED, RunState.GONE)
 def watch(run: Run) -> int:
     """Watch a run live.
 
-    Shows the time, the score and the running trials, and a line for each trial that ends. Works on
+    Shows the time, the score, the running trials, and a line for each trial that ends. Works on
     any node that can read the run directory. Ctrl-C ends the display, not the run.
 
     Examples:

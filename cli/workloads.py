@@ -22,13 +22,13 @@ Document = dict[str, Any]
 
 
 def workloads(
-    name: Annotated[str | None, Argument(metavar="NAME", help="A workload; all.")] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help="Workload. Default: all.")] = None,
     json: Json = False,
 ) -> int:
     """List workloads or describe one.
 
-    Operations are those of one training sample at the official size. The first preset of a
-    workload is what `aiperf start --workload NAME` starts.
+    Operations are per training sample at the official size. `aiperf start --workload NAME` uses the
+    first preset.
 
     Examples:
       $ aiperf workloads

@@ -40,7 +40,7 @@ class DatasetConfig(Section):
     parallel_transforms: int = Field(48, ge=1, le=1024)
     """Maximum number of samples transformed concurrently; never more than the cores."""
     cache: Literal["none", "memory", "disk"] = "none"
-    """Where the dataset is copied before training: nowhere, into the page cache, or to
+    """Where to copy the dataset before training: nowhere, into the page cache, or to
     cache_path. Copying counts towards the run's time."""
     cache_path: Path | None = None
     """Folder on a local disk of the node, for cache: disk."""

@@ -64,7 +64,7 @@ class EngineConfig(Section):
     simulation: SimulationConfig = SimulationConfig()
     memory_limit_gib: float | None = Field(None, gt=0.0)
     """Memory in GiB that a rank may use; by default, the accelerator's memory or, on CPUs, the
-    rank's part of the host's."""
+    rank's share of the host's memory."""
     on_out_of_memory: Literal["reduce_batch", "fail"] = "reduce_batch"
     """What to do if a batch is estimated not to fit in memory: reduce the batch size, or fail
     the trial."""

@@ -19,7 +19,7 @@ _MEMORY = in_words(r"^\d+[KMGT]?$", "a whole number, followed by K, M, G or T, e
 
 
 class SlurmNodeGroup(Section):
-    """Group of nodes of one kind. Settings that are not given are those of the section."""
+    """Group of nodes of one kind. Omitted settings default to those of the section."""
 
     partition: Word
     """Partition (sbatch --partition)."""
@@ -32,10 +32,10 @@ class SlurmNodeGroup(Section):
 
 
 class SlurmConfig(Section):
-    """Resource requests and submission. Settings that are not given use the site's defaults."""
+    """Resource requests and submission. Omitted settings use the site's defaults."""
 
     mode: Literal["array", "allocation"] = "array"
-    """How replicas are submitted: one job per replica (array), or one job with a step for each
+    """How to submit replicas: one job per replica (array), or one job with a step for each
     (allocation)."""
     client: Literal["commands", "pyslurm"] = "commands"
     """Interface to SLURM: its commands, or pyslurm, which a site must build for its SLURM
@@ -66,7 +66,7 @@ class SlurmConfig(Section):
     signal_seconds: int = Field(120, ge=10, le=3600)
     """Seconds before the time limit at which replicas are signaled to shut down."""
     mpi: Word = "pmix"
-    """MPI plugin that srun starts ranks with; `srun --mpi=list` lists them."""
+    """MPI plugin with which srun starts ranks; `srun --mpi=list` lists them."""
     template: Path | None = None
     """Path of the site's own batch script."""
     extra_directives: tuple[Directive, ...] = ()

@@ -14,7 +14,7 @@ class TrainingConfig(Section):
     """Training of a trial: optimizer, learning rate and stopping criteria."""
 
     batch_size: int = Field(448, ge=1, le=1_048_576)
-    """Samples in a step of a replica, over all its ranks, unless HPO chooses the number."""
+    """Batch size of a replica, over all its ranks, unless HPO chooses it."""
     optimizer: Literal["sgd", "adam", "adamw", "lamb", "asgd"] = "sgd"
     """Optimizer. asgd has no momentum and evaluates the average of the parameters over steps."""
     momentum: float = Field(0.9, ge=0.0, lt=1.0)
@@ -46,7 +46,7 @@ class TrainingConfig(Section):
     max_epochs: int = Field(60, ge=1, le=100_000)
     """Epoch limit of HPO rounds and of fixed networks."""
     target: float | None = None
-    """Quality at which a trial ends, in the workload's metric."""
+    """Target quality at which a trial ends, in the workload's metric."""
     patience: int = Field(10, ge=1, le=100_000)
     """Epochs without a lower validation loss before early stopping."""
     keep_predictions: bool = False
