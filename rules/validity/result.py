@@ -27,9 +27,12 @@ def error(run: RunEvidence) -> Findings:
         yield Found("none")
         yield "no evaluation was completed"
         return
-    yield Found(f"{error:.2%}")
+    # As many digits as distinguish it from the limit.
+    texts = (f"{error:.{digits}%}" for digits in range(2, 17))
+    text = next(t for t in texts if error <= MOST_ERROR or float(t[:-1]) > 100.0 * MOST_ERROR)
+    yield Found(text)
     if error > MOST_ERROR:
-        yield f"{error:.2%}; at most {MOST_ERROR:.0%} is required"
+        yield f"{text}; at most {MOST_ERROR:.0%} is required"
 
 
 def weights(run: RunEvidence) -> Findings:
