@@ -157,7 +157,7 @@ def test_untrained_credit_fails(finished: Finished, tmp_path: Path, epoch: int, 
     insert_progress(paths, epoch, after=after)
     refused = aiperf("report", paths.root)
     assert refused.returncode == 2
-    assert "the final report stays as it is" in refused.stderr
+    assert "the final report is unchanged" in refused.stderr
     shutil.rmtree(paths.report)
     assert aiperf("report", paths.root).returncode == 0
     assert "samples" in failed_rules(paths)

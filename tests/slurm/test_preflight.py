@@ -54,7 +54,7 @@ def test_a_run_directory_unseen_by_a_node(hosts: Cluster, tmp_path: Path) -> Non
     assert done.returncode == 1
     (said,) = done.stderr.splitlines()
     assert " on n2: its node cannot access the run directory" in said
-    assert "name a folder on a shared with --run-dir" in said
+    assert "name a folder on a shared file system with --run-dir" in said
     assert nothing_runs(hosts)
     status = json.loads(hosts.aiperf("status", shared / "run", "--json").stdout)
     assert status["state"] == "ended"
