@@ -66,7 +66,7 @@ class WitnessOptions:
     """Folder, address and limits of a witness."""
 
     folder: Annotated[Path, Argument(metavar="DIR", parser=Path)]
-    """Folder of the server's key and log."""
+    """Folder for the server's key and log."""
     address: Annotated[str, value("HOST:PORT")] = ""
     """Listening address. Default: a port on loopback."""
     tls_certificate: Certificate = None

@@ -108,7 +108,8 @@ def _storage_line(storage: StorageStatus) -> str:
 
 def serve(
     folder: Annotated[
-        Path, Argument(metavar="DIR", parser=run_named, help="Folder of runs, or a run directory.")
+        Path,
+        Argument(metavar="DIR", parser=run_named, help="Folder with runs, or one run directory."),
     ],
     security: ServerSecurity,
     address: Annotated[
