@@ -76,7 +76,8 @@ class RunOptions:
         option(
             "--launcher",
             "WAY",
-            f"How to start the replicas: local; {'; '.join(s.help for s in SCHEDULERS)}; "
+            "How to start the replicas. local: on this machine; "
+            f"{'; '.join(s.help for s in SCHEDULERS)}; "
             f"auto: inside a job, else {' or '.join(s.title for s in SCHEDULERS)} if available, "
             "else local.",
         ),

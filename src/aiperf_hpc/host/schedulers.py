@@ -56,7 +56,8 @@ class Scheduler:
 SLURM = Scheduler(
     name="slurm",
     modes=("array", "allocation", "inside"),
-    help="in SLURM slurm, array, allocation or inside one",
+    help="array: as a SLURM job array; allocation: in one SLURM job; slurm: as slurm.mode states; "
+    "inside: in the current SLURM job",
     backend="aiperf_hpc.primary.launchers.slurm.backend",
     accelerators="slurm.gres",
     prefix="SLURM_",
