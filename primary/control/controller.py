@@ -340,11 +340,8 @@ class Controller:
             return [self._journal_digests.take(self._clock.monotonic())]
         except JournalError as error:
             self._journal_digests = None
-            path, remedy = (
-                self._run.history.paths.journal_digests,
-                "no more journal digests are recorded",
-            )
-            return [self._run.file_problem(path, error, remedy)]
+            path = self._run.history.paths.journal_digests
+            return [self._run.file_problem(path, error, "no more journal digests are recorded")]
 
     def _restore_manifest(self) -> None:
         """Rewrite the manifest if it is missing: restarted replicas would find no run."""

@@ -1,4 +1,4 @@
-"""An independent count of a run's files, without the code that writes or reads them.
+"""An independent evaluation of a run's records, without the code that writes or reads them.
 
 Plain JSON and sums. The rule of fencing is written again here from docs/decisions/fencing.md:
 a record of a life counts if its UTC time is earlier than the first record of every greater life

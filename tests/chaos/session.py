@@ -1,4 +1,4 @@
-"""Sequential runs on one cluster until all faults were injected."""
+"""Sequential runs on one cluster until all faults have been injected."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.slurm.conftest import Cluster
 from tests.support.command import AIPERF
-from tests.support.processes import ENDED, visible
+from tests.support.processes import MAY_HAVE_ENDED, visible
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation, RunPaths
@@ -258,7 +258,7 @@ class TormentedRun:
 
     def kill_leftovers(self) -> None:
         for pid in self.leftovers():
-            with ENDED:
+            with MAY_HAVE_ENDED:
                 os.kill(pid, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""The run directory's guarantees on real NFSv4.2, with separate server and clients.
+"""The run directory's guarantees on real NFSv4.2, with a separate server and clients.
 
 One smoke test is in the default suite; `make nfs` runs all. What is measured here is in
 docs/decisions/nfs.md.

@@ -291,10 +291,11 @@ def test_a_run_that_has_ended_is_not_resumed(tmp_path: Path) -> None:
 
 def test_the_plan_of_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
     where = "aiperf_hpc.service.primaries"
-    monkeypatch.setattr(f"{where}.describe_dataset", lambda config: DATASET)
+    described = DATASET.model_copy(update={"sha256": "d" * 64})
+    monkeypatch.setattr(f"{where}.describe_dataset", lambda config: described)
     settings = {"training": {"batch_size": 48}}
     plan = Primaries().plan(Submission(nodes=1, hours=0.1, settings=settings, launcher="local"))
-    assert (plan.launcher, plan.dataset) == ("local", DATASET)
+    assert (plan.launcher, plan.dataset) == ("local", described)
     assert plan.config == load_config("quickstart", ["training.batch_size=48"]).settled()
     with pytest.raises(UsageError, match="a replica spans 2 nodes"):
         Primaries().plan(Submission(nodes=1, hours=0.1, settings={"replica": {"nodes": 2}}))

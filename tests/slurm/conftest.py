@@ -249,7 +249,7 @@ def accelerated() -> Iterator[Cluster]:
 
 @contextmanager
 def allocated(cluster: Cluster, *asked: str) -> Iterator[Cluster]:
-    """Give the cluster as it is seen from within an allocation."""
+    """Yield the cluster as seen from inside an allocation, which ends afterwards."""
     granted = cluster.run("salloc", "--no-shell", "--no-kill", "--job-name=held", *asked)
     assert granted.returncode == 0, granted.stderr
     job = min(cluster.run("squeue", "-h", "--name=held", "--format=%A").stdout.split(), key=int)

@@ -1,4 +1,4 @@
-"""The clock of a run that waits in the queue of a full real cluster."""
+"""The clock of a run that waits in the queue of a real cluster, whose nodes are reserved."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ SECONDS = HOURS * 3600.0
 
 @pytest.fixture
 def free_a_node(cluster: Cluster) -> Iterator[Callable[[], None]]:
-    """Reserve every node, and return the function that frees the next one.
-
-    A job would lose its node on a busy machine, on which a node's daemon answers late.
-    """
-    reserved = ["n1", "n2", "n3"]
+    """Reserve every node, and return the function that frees the next one."""
+    # Reservations, not jobs: on a busy machine a slow slurmd would lose a job's node.
+    reserved: list[str] = []
 
     def free() -> None:
         _control(cluster, "delete", f"reservation={reserved[0]}")
         reserved.pop(0)
 
-    for node in reserved:
-        name = (f"reservationname={node}", f"nodes={node}", f"users={getpass.getuser()}")
-        _control(cluster, "create", "reservation", *name, "starttime=now", "duration=60")
-    yield free
-    while reserved:
-        free()
+    try:
+        for node in ("n1", "n2", "n3"):
+            name = (f"reservationname={node}", f"nodes={node}", f"users={getpass.getuser()}")
+            _control(cluster, "create", "reservation", *name, "starttime=now", "duration=60")
+            reserved.append(node)
+        yield free
+    finally:
+        for node in reserved:
+            cluster.run("scontrol", "delete", f"reservation={node}")
 
 
 def _control(cluster: Cluster, *command: str) -> None:

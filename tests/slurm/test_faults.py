@@ -14,7 +14,7 @@ import pytest
 from tests.slurm.conftest import FAST, Cluster, SlurmRun, Start, all_run, gaps, job_state, phase
 from tests.support.lives import launched_again
 from tests.support.present import present
-from tests.support.processes import ENDED, alive, visible
+from tests.support.processes import MAY_HAVE_ENDED, alive, visible
 from tests.support.waiting import until
 
 from aiperf_hpc.deploy.local_cluster import (
@@ -37,7 +37,8 @@ STOPPED = "stopped by `aiperf stop`"
 def all_train(history: RunHistory) -> bool:
     """All replicas have evaluated two epochs, so that there are checkpoints."""
     trials = [t for t in history.trials.values() if len(t.evaluations) >= 2]
-    return history.replicas.keys() == {t.replica for t in trials if t.incarnation == FIRST} != set()
+    trained = {t.replica for t in trials if t.incarnation == FIRST}
+    return bool(trained) and history.replicas.keys() == trained
 
 
 def resumed(history: RunHistory, replica: str, life: Incarnation) -> bool:
@@ -161,7 +162,7 @@ def _kill_within(cluster: Cluster, daemon: str, *variables: str) -> None:
     for number, command, content in visible():
         environment = set(content.split(b"\0"))
         if own in environment and (wanted <= environment or command.startswith(daemon.encode())):
-            with ENDED:
+            with MAY_HAVE_ENDED:
                 os.kill(number, signal.SIGKILL)
 
 

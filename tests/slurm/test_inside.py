@@ -59,7 +59,7 @@ def test_a_run_in_a_heterogeneous_job(heterogeneous: Cluster, slurm_run: Start) 
     allocation = heterogeneous
     run = slurm_run("--nodes", 3, "--hours", HOURS, on=allocation, config=FAST)
     job = allocation.environment["SLURM_JOB_ID"]
-    choice = f"--launcher auto: inside: inside job {job}, whose nodes it uses"
+    choice = f"--launcher auto: inside: this process is in job {job}; its nodes are used"
     assert run.finish() == f"aiperf: {choice}\n"
     assert {phase(run.history, r) for r in run.history.replicas} == {JobPhase.DONE}
     components = [replica.job for replica in run.history.replicas.values()]

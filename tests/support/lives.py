@@ -1,4 +1,4 @@
-"""Attempts of replicas according to the records."""
+"""Lives of replicas according to the records."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-ENDED = contextlib.suppress(ProcessLookupError)
+MAY_HAVE_ENDED = contextlib.suppress(ProcessLookupError)
 """For signals to processes that may have ended meanwhile."""
 
 
@@ -24,14 +24,20 @@ def alive(pid: int) -> bool:
 
 
 def visible() -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the number, command line and environment of each other process that can be read."""
+    """Yield the number, command line and environment of each other process.
+
+    The environment is empty if it cannot be read: the process is another user's or is ending.
+    """
     for path in Path("/proc").iterdir():
         if path.name.isdigit() and int(path.name) != os.getpid():
             try:
                 command = (path / "cmdline").read_bytes()
-                environment = (path / "environ").read_bytes()
-            except OSError:  # It has ended, or belongs to another user.
+            except OSError:  # It has ended.
                 continue
+            try:
+                environment = (path / "environ").read_bytes()
+            except OSError:
+                environment = b""
             yield int(path.name), command, environment
 
 
@@ -45,5 +51,5 @@ def in_a_group(*command: object) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
         finally:
-            with ENDED:
+            with MAY_HAVE_ENDED:
                 os.killpg(process.pid, signal.SIGKILL)

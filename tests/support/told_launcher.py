@@ -15,7 +15,7 @@ MOST_NODES = 8
 
 
 class Told(Launcher):
-    """An elastic launcher of eight nodes, which takes seconds to see an end, as SLURM does."""
+    """An elastic launcher of eight nodes that, like SLURM's, is not `exact`."""
 
     name = "told"
 

@@ -35,10 +35,12 @@ def executed(graph: Graph, samples: int = 1) -> int:
 
 
 def counted_apart(graph: Graph) -> tuple[int, int]:
-    """The same by formula: convolutions and dense layers, without the update."""
-    kinds = [each for kind, each in count(graph).by_kind().items() if kind in MATRIX_LAYERS]
-    forward = sum(each.forward for each in kinds)
-    return forward, forward + sum(each.backward - each.update for each in kinds)
+    """Operations of convolutions and dense layers by formula: forward, and a whole step without the
+    update.
+    """
+    found = [each for kind, each in count(graph).by_kind().items() if kind in MATRIX_LAYERS]
+    forward = sum(each.forward for each in found)
+    return forward, forward + sum(each.backward - each.update for each in found)
 
 
 def counted(graph: Graph) -> int:

@@ -94,7 +94,7 @@ class SlurmBackend(Backend):
         if request.dry and asked != "auto":
             return SlurmChoice(request, launcher=_resolved(request))
         if asked == "inside" or (asked == "auto" and job and shutil.which("srun")):
-            why = f"inside job {job}, whose nodes it uses"
+            why = f"this process is in job {job}; its nodes are used"
             return SlurmChoice(request, why, "inside", self._look_inside(request, job))
         where = shutil.which("sbatch")
         if where is None:
@@ -112,7 +112,7 @@ class SlurmBackend(Backend):
                 request, f"{where} is installed, but SLURM does not answer ({error})"
             )
         check_cluster(request.config.slurm, request.most, request.hours, partitions)
-        why = "SLURM responds; not inside a job"
+        why = "SLURM responds, and this process is in none of its jobs"
         return SlurmChoice(request, why, _resolved(request), partitions)
 
     def _look_inside(self, request: Request, job: str | None) -> list[Nodes]:

@@ -127,8 +127,8 @@ def check_cluster(slurm: SlurmConfig, nodes: int, hours: float, found: Sequence[
         found: nodes returned by ``SlurmClient.partitions``.
 
     Raises:
-        UsageError: the partition does not exist, is down, has a shorter time limit, or has too few
-            usable nodes, or too few with the requested accelerators.
+        UsageError: the partition does not exist, is not up, has a shorter time limit, or has too
+            few usable nodes, or too few with the requested accelerators.
     """
     require_total(slurm, nodes)
     groups = node_groups(slurm, nodes)
@@ -142,7 +142,7 @@ def _check_group(group: NodeGroup, hours: float, found: Sequence[Nodes]) -> None
     members = partition_of(slurm, found, where)
     name = members[0].partition
     if not members[0].available:
-        raise UsageError(f"partition '{name}' is down; name another one in {where}.partition")
+        raise UsageError(f"partition '{name}' is not up; name another one in {where}.partition")
     minutes = time_limit_minutes(hours, slurm)
     if minutes > members[0].minutes:
         raise UsageError(

@@ -256,7 +256,7 @@ def test_records_before_a_claim_are_known(tmp_path: Path, monkeypatch: pytest.Mo
     assert history.run_ended is not None
 
 
-def failing(number: int) -> Callable[..., None]:
+def always_failing(number: int) -> Callable[..., None]:
     """Return a system call that fails with this error."""
 
     def fail(*_: object) -> None:
@@ -276,7 +276,7 @@ def test_a_link_reported_as_failed_is_ours(tmp_path: Path, monkeypatch: pytest.M
     with take(history_of(tmp_path), 0.0, "start") as claim:  # Any silence is too long.
         with monkeypatch.context() as patch:
             patch.setattr(os, "link", made_and_denied)
-            patch.setattr(Path, "unlink", failing(errno.EIO))
+            patch.setattr(Path, "unlink", always_failing(errno.EIO))
             with pytest.raises(OSError, match="Input/output"):
                 claim.confirm()
         claim.confirm()
@@ -302,7 +302,7 @@ def test_a_claim_not_yet_visible_is_awaited(
     path = RunPaths(tmp_path).claims / "0001.json"
     monkeypatch.setattr(claims, "_newest", lambda folder: 0)
     hidden = path.rename(tmp_path / "hidden")
-    monkeypatch.setattr(os, "link", failing(errno.EEXIST))
+    monkeypatch.setattr(os, "link", always_failing(errno.EEXIST))
     monkeypatch.setattr(time, "sleep", lambda seconds: hidden.rename(path))
     with pytest.raises(ClaimedError, match=f"process {os.getpid()} on elsewhere"):
         take(history_of(tmp_path), BEAT, "resume")
@@ -313,7 +313,7 @@ def test_damaged_claims_and_missing_links(tmp_path: Path, monkeypatch: pytest.Mo
     (RunPaths(tmp_path).claims / "0001.json").write_text("{")
     with pytest.raises(RunDirectoryError, match=r"0001\.json is damaged: .*if no process"):
         take(history_of(tmp_path), BEAT, "resume")
-    monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    monkeypatch.setattr(os, "link", always_failing(errno.EPERM))
     with pytest.raises(RunDirectoryError, match=r"has no hard links .* with --run-dir"):
         take(history_of(tmp_path / "new"), BEAT, "start")
 

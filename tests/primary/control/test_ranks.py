@@ -1,4 +1,4 @@
-"""Ranks of a run whose configuration has auto, on simulated machines."""
+"""Number of ranks where the configuration says `auto`, on simulated machines."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_a_scheduler_whose_clock_is_wrong(
 ) -> None:
     """It hides no work, and nothing before the run is charged."""
     run = queued(tmp_path)
-    run.primary(5.0, given)
+    run.primary(came_at - 1.0, given)
     run.replica(came_at, came(alive=2.0))
     due = started(run)
     assert due.start_utc == START + start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,11 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+def run(tmp_path: Path) -> Iterator[Run]:
+    """Yield a run whose replicas go on: scaling neither stops nor kills all of them."""
+    run = Run(tmp_path)
+    yield run
+    assert not {"stop", "kill", "close"}.intersection(run.launcher.calls)
 
 
 def test_more_nodes_are_asked_for_and_then_begin(run: Run) -> None:

@@ -228,7 +228,7 @@ def test_a_killed_replica_is_requeued_three_times(cluster: ArrayCluster, tmp_pat
             f"17_0|FAILED|NonZeroExitCode|n1|{KILLED}", other, "17_2|OUT_OF_MEMORY|None|n3|9"
         )
         states = cluster.until(launcher, "r0", JobPhase.REQUEUED)
-        assert states["r0"].detail == (f"FAILED: NonZeroExitCode: signal 9; requeued, {turn} of 3")
+        assert states["r0"].detail == f"FAILED: NonZeroExitCode: signal 9; requeued, {turn} of 3"
         assert states["r1"].phase is JobPhase.RUNNING
         cluster.queue("17_0|PENDING|BeginTime||0", other, "17_2|PENDING|BeginTime||0")
         cluster.watch(launcher, 2 * SHORTEST_SECONDS)

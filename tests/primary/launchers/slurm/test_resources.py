@@ -78,7 +78,7 @@ def test_nodes_that_run_nothing_do_not_count() -> None:
     with pytest.raises(UsageError, match=r"is 100 minutes; partition 'bench' allows 90"):
         check_cluster(SlurmConfig(), 4, 1.5, found)
     down = [Nodes("bench", True, False, "idle", 9, "", INFINITY)]
-    with pytest.raises(UsageError, match="'bench' is down"):
+    with pytest.raises(UsageError, match="'bench' is not up"):
         check_cluster(SlurmConfig(), 4, 1.0, down)
 
 
@@ -118,8 +118,8 @@ def test_auto_is_slurm_where_its_client_is(
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/sbatch")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert choose("auto", cluster) == "array"
-    said = "aiperf: --launcher auto: array: SLURM responds; not inside a job\n"
-    assert capsys.readouterr().err == said
+    why = "SLURM responds, and this process is in none of its jobs"
+    assert capsys.readouterr().err == f"aiperf: --launcher auto: array: {why}\n"
     assert choose("slurm", cluster) == "array"
     assert choose("local", cluster) == "local"
     cluster.answers["sinfo"] = [SILENCE]

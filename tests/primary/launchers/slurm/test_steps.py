@@ -1,4 +1,4 @@
-"""Replicas as steps of held jobs: commands of srun, and the ends of steps."""
+"""srun's command lines, and how steps end."""
 
 from __future__ import annotations
 
