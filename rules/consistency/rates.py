@@ -154,7 +154,7 @@ def _beyond(run: Evidence, executed: Iterable[Executed], bound: Bound) -> Iterat
             if rate > bound.rate and rate > fastest.get(span.trial, (0.0, span))[0]:
                 fastest[span.trial] = rate, span
     for name, number in timeless.items():
-        yield f"{name}: {number} records of samples without elapsed time"
+        yield f"{name}: samples without elapsed time in {number} of its records"
     for name, (rate, span) in fastest.items():
         yield (
             f"{name} executed {si(rate, 'OPS')} for {span.seconds:.3f} s of epoch {span.epoch}, "

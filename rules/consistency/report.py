@@ -70,7 +70,7 @@ def report(run: Evidence) -> Findings:
         return
     for key in STATED:
         if _value(run, stated, key) != _value(run, made, key):
-            yield f"report.json states a '{key}' that differs from the records"
+            yield f"the '{key}' in report.json differs from the records"
     yield from _rows(run, stated, made)
     if not run.report.has_grown():
         yield from _times(stated, made)
@@ -116,7 +116,7 @@ def _same_bytes(run: Evidence, path: Path, made: bytes) -> Iterator[str]:
     if stated != made:
         pairs = enumerate(zip_longest(stated, made))
         place = next(number for number, (one, other) in pairs if one != other)
-        yield f"{path.name} differs from the records from byte {place:,} on"
+        yield f"{path.name} differs from the records, starting at byte {place:,}"
 
 
 def _rows(run: Evidence, stated: Json, made: Json) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _rows(run: Evidence, stated: Json, made: Json) -> Iterator[str]:
             wanted["qualities"] = [quality(e) for e in trial.evaluations if e.utc <= run.end]
         for key, value in wanted.items():
             if stated_rows[name].get(key) != value:
-                yield f"{name}: report.json states a '{key}' that differs from the records"
+                yield f"{name}: the '{key}' in report.json differs from the records"
 
 
 def _result(run: Evidence, trial: Trial) -> Json:
@@ -157,11 +157,11 @@ def _result(run: Evidence, trial: Trial) -> Json:
 def _times(stated: Json, made: Json) -> Iterator[str]:
     """The time breakdown agrees, up to rounding: sums may be in another order of replicas."""
     if not _alike(stated.get("time"), made["time"]):
-        yield "report.json states a 'time' that differs from the records"
+        yield "the 'time' in report.json differs from the records"
     replicas = _by_id(_table(stated, "replicas"))
     for row in made["replicas"]:
         if not _alike(replicas.get(row["id"], {}).get("time"), row["time"]):
-            yield f"{row['id']}: report.json states a 'time' that differs from the records"
+            yield f"{row['id']}: the 'time' in report.json differs from the records"
 
 
 def _table(stated: Json, key: str) -> list[Json]:
@@ -226,7 +226,7 @@ def _result_text(run: Evidence, text: str) -> Iterator[str]:
             yield f"states {key} {stated.get(key)}, the records give {value}"
     failed = {rule.strip() for rule, came in RULE_LINE.findall(text) if came == "FAILED"}
     for rule in sorted(failed ^ broken):
-        yield f"states a verdict on the rule '{rule}' that differs from the records"
+        yield f"differs from the records in the verdict on the rule '{rule}'"
 
 
 def _result_log(run: Evidence, text: str) -> Iterator[str]:

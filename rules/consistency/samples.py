@@ -100,7 +100,7 @@ def baselines(run: Evidence) -> Findings:
             values = event.sums["values"]
             yield f"{who} measured a baseline on {values:g} values, there must be {due}"
         if not _alike(event, baselines[0][1]):
-            yield f"{who} measured a different baseline from {baselines[0][0]}"
+            yield f"{who} measured a different baseline from {baselines[0][0].removesuffix(',')}"
     if baselines and run.config.search.searches:
         yield f"{baselines[0][0]} measured a baseline, though a network was searched for"
 

@@ -6,6 +6,8 @@ from aiperf_hpc.rules.rule import Findings, Found, Required
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.search import evaluated_hpo
 
+# The texts are those that the reports of these versions state, including their spelling.
+
 RESNET50_BLOCKS = (3, 4, 6, 3)
 
 

@@ -1,8 +1,10 @@
-// Replays a run to its live page: answers are those that the service gave first, extended to a number
-// of nodes and trials; `update` sends a status and an event when so much time has passed.
+// Replays a run to its live page. Answers are those that the service gave first, extended to a number
+// of nodes and trials, with other quantities each time, so that the page draws its parts again.
+// `update` advances the page's clock and sends a status and an event.
 const clock = performance.now.bind(performance);
 const request = window.fetch;
 const known = new Map();
+const growing = new Set(["bytes", "elapsed_seconds", "operations", "parameters", "seconds"]);
 let passed = 0;
 let answers = 0;
 let stream = null;
@@ -11,9 +13,10 @@ let sent = 0;
 performance.now = () => clock() + passed;
 window.fetch = async (path, options) => {
   if (path.includes("/events/stream")) return new Response(new ReadableStream({ start(controller) { stream = controller; } }));
-  if (!known.has(path)) known.set(path, JSON.parse(await (await request(path, options)).text()));
+  if (!known.has(path)) known.set(path, await (await request(path, options)).text());
   answers += 1;
-  return new Response(JSON.stringify(extended(known.get(path), Number(/limit=(\d+)/.exec(path)?.[1] ?? 0))));
+  const answer = JSON.parse(known.get(path), (key, value) => (growing.has(key) && typeof value === "number" ? value + answers : value));
+  return new Response(JSON.stringify(extended(answer, Number(/limit=(\d+)/.exec(path)?.[1] ?? 0))));
 };
 
 function many(items, count, change) {
@@ -24,8 +27,7 @@ function extended(answer, limit) {
   for (const key of ["trials", "nodes"]) {
     if (!TRIALS || !Array.isArray(answer[key])) continue;
     answer[key] = many(answer[key], Math.min(limit, TRIALS), (item, place) => {
-      const trial = item.trial ?? item;
-      Object.assign(trial, { id: `t${place}`, seconds: trial.seconds + 1 });
+      (item.trial ?? item).id = `t${place}`;
       return item;
     });
     answer.total = TRIALS;

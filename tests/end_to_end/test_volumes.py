@@ -111,7 +111,7 @@ def test_a_regression_on_volumes(trained: Trained, engine: str) -> None:
 @pytest.mark.parametrize(
     ("forged", "factor", "found"),
     [
-        ("absolute_error", 0.01, "report.json states a "),
+        ("absolute_error", 0.01, "in report.json differs from the records"),
         ("values", 2.0, "256 values of 64 samples, there must be 128"),
     ],
 )

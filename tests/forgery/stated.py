@@ -35,7 +35,7 @@ def _another_at_the_start(run: ForgedRun) -> None:
 
 
 def _digits(sha256: str) -> Forge:
-    """Return a change that has all replicas state the name of the digits, of another size."""
+    """Return a change after which all replicas state the dataset digits with sizes of another."""
     return both(settings("dataset", name="digits"), _dataset(name="digits", sha256=sha256))
 
 
@@ -57,7 +57,10 @@ forgeries(
                              shape=[64, 64, 3])),
         "a dataset that is not the one of the start": ("dataset", _another_at_the_start),
         "more digits than there are": ("dataset", _digits(PINNED["digits"].sha256)),
-        "digits that nobody knows": ("dataset", _digits("0" * 64)),
+        "digits of an unknown digest": ("dataset", _digits("0" * 64)),
+        "the digits' digest under another name":
+            ("dataset", both(settings("dataset", name="imagenet", path="/data"),
+                             _dataset(name="imagenet", sha256=PINNED["digits"].sha256))),
         "no replica that loaded a dataset": ("graphs", without("dataset_loaded", REPLICAS)),
     },
 )  # fmt: skip

@@ -179,8 +179,9 @@ def test_forgeries_are_of_all_kinds() -> None:
         "software", "report", "manifest", "added files", "edits",
     }  # fmt: skip
     found = sum(forgery.rule is not None for forgery in FORGERIES)
-    page = (Path(__file__).parents[2] / "docs" / "trust.md").read_text("utf-8")
+    assert len(FORGERIES) >= 200
+    page = " ".join((Path(__file__).parents[2] / "docs" / "trust.md").read_text("utf-8").split())
     assert f"applies {len(FORGERIES)} forgeries" in page
-    assert f"Rules detect\n{found}." in page
+    assert f"Rules detect {found}." in page
     assert len({str(forgery) for forgery in FORGERIES}) == len(FORGERIES)
     assert {forgery.rule for forgery in FORGERIES} - {None} <= {rule.name for rule in CONSISTENCY}

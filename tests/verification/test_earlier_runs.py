@@ -38,10 +38,15 @@ def test_an_earlier_run_has_the_score_that_it_had(archive: Path, tmp_path: Path)
     made, then = json.loads(paths.report_json.read_bytes()), in_this_version(json.loads(stated))
     for key in ("score", "series", "operations", "best", "time"):
         assert made[key] == then[key]
-    assert [each["rule"] for each in made["violations"]] == [
-        each["rule"] for each in then["violations"]
-    ]
+    made_violations, then_violations = made["violations"], then["violations"]
+    assert [each["rule"] for each in made_violations] == [each["rule"] for each in then_violations]
+    assert _without_duration(made_violations) == _without_duration(then_violations)
     assert _score(paths.report_json.read_bytes()) == _score(stated)
+
+
+def _without_duration(violations: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return all violations but that of the duration, which earlier versions gave more digits."""
+    return [each for each in violations if each["rule"] != "duration"]
 
 
 def _score(report: bytes) -> bytes:

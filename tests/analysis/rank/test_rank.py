@@ -101,9 +101,7 @@ def test_verified_runs_are_ranked_by_their_recounted_score(ranking: Ranking) -> 
 def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
     assert {each.name: each.reasons for each in ranking.excluded if each.name != "broken"} == {
         "changed": (
-            "not verified, report: report.json states a 'score' that differs from the records and "
-            "1 "
-            "more",
+            "not verified, report: the 'score' in report.json differs from the records and 1 more",
             "not verified, files: report/report.json has changed since the report was generated",
         ),
         "lasts": ("it has not ended",),

@@ -94,7 +94,11 @@ def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) ->
         (r" error=\S+", "", "result.txt states error None, the records give"),
         (r" hosts=\S+", " hosts=9", "result.txt states hosts 9, the records give 2"),
         ("RESULT: INVALID", "RESULT: VALID", "result.txt states verdict VALID, the records give"),
-        ("1 h  (.*)FAILED", r"1 h  \1PASSED", "verdict on the rule 'duration' that differs"),
+        (
+            "1 h  (.*)FAILED",
+            r"1 h  \1PASSED",
+            "differs from the records in the verdict on the rule 'duration'",
+        ),
         ("(AIPERF RESULT.*\n)", r"\1\1", "result.txt has 2 lines of a result; it must have one"),
     ],
 )

@@ -199,7 +199,7 @@ def test_only_what_time_services_and_suspended_machines_do_is_no_fault(
     assert wrong == [] if said is None else f"record 3: {said} since record 1" in wrong
 
 
-NEXT_DAY = 10.0 + 5 * HOUR
+LATER = 10.0 + 5 * HOUR
 UNREAD = [step for minute in range(0, 150, 5) for step in told(60.0 * minute, BEAT)]
 READINGS: dict[str, tuple[list[Step], list[str]]] = {
     "two attempts are not compared": (
@@ -207,7 +207,7 @@ READINGS: dict[str, tuple[list[Step], list[str]]] = {
          *told(9.0, STARTED, read(9.0, raw=-1e6, boot=-1e6))],
         []),
     "none at the end of a killed process, and none while one was suspended": (
-        [*told(0.0, read(0.0)), *told(10.0, BEAT), *told(NEXT_DAY, BEAT, read(NEXT_DAY))], []),
+        [*told(0.0, read(0.0)), *told(10.0, BEAT), *told(LATER, BEAT, read(LATER))], []),
     "left out": (
         [*told(0.0, read(0.0)), *UNREAD, *told(2.5 * HOUR, ENDED),
          *told(2.6 * HOUR, STARTED, BEAT, BEAT)],

@@ -66,6 +66,15 @@ def test_a_file_that_is_gone_is_found(run: RunPaths, name: str) -> None:
     assert rule_files(run).failures == (f"{name}: not a file of the run",)
 
 
+@pytest.mark.parametrize("name", [name for name, content in OTHERS.items() if content])
+def test_a_changed_byte_is_found_wherever_it_is(run: RunPaths, name: str) -> None:
+    path = run.root / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert rule_files(run).failures == (f"{name} has changed since the report was generated",)
+
+
 @pytest.mark.parametrize("name", ["a", "primary/x", "replicas/r9/0.0/x", "report/x/y", ".hidden"])
 def test_a_file_that_is_added_is_found(run: RunPaths, name: str) -> None:
     path = run.root / name

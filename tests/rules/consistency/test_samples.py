@@ -78,7 +78,7 @@ def test_what_all_replicas_measured_alike_is_no_fault(run: RunPaths) -> None:
           "r0, attempt 0.0, measured a baseline on 3 samples, there are 360",
           "r0, attempt 0.0, measured a baseline on 9 values, there must be 3"]),
         ([accuracy(10), accuracy(11)], "fixed",
-         ["r1, attempt 0.0, measured a different baseline from r0, attempt 0.0,"]),
+         ["r1, attempt 0.0, measured a different baseline from r0, attempt 0.0"]),
         ([accuracy(10)], "greedy",
          ["r0, attempt 0.0, measured a baseline, though a network was searched for"]),
     ],

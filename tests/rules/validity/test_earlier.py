@@ -13,6 +13,7 @@ from tests.support.run_writer import (
     RunWriter,
     evaluated,
     progress,
+    replica_started,
     run_ended,
     run_started,
     trial_started,
@@ -40,6 +41,7 @@ class Run(RunWriter):
     def write(
         self,
         *,
+        precision: str = "bf16",
         phase: RoundPhase = RoundPhase.HPO,
         morphed: bool = True,
         ended: bool = True,
@@ -49,7 +51,9 @@ class Run(RunWriter):
         self.replica(1, DatasetLoaded(dataset=IMAGENET))
         morphisms = (DEEPER,) if morphed else ()
         for name in ("t1", *(f"h{number}" for number in range(hpo_trials))):
-            self.replica(2, trial_started(name, phase=phase, morphisms=morphisms))
+            self.replica(
+                2, trial_started(name, phase=phase, morphisms=morphisms, precision=precision)
+            )
             if name != "t1":
                 self.replica(2, progress(name, train=1), evaluated(name, correct=10))
         if ended:
@@ -82,6 +86,7 @@ def test_a_run_that_keeps_every_rule_of_its_time_is_official_in_no_division(run:
         ({}, point(3599.0), ["duration: 0.9997 h; at least 1 h is required"]),
         ({}, point(3599.99), ["duration: 0.999997 h; at least 1 h is required"]),
         ({"ended": False}, point(), ["duration: the run has not ended"]),
+        ({"precision": "fp8"}, point(), ["precision: fp8; at least FP16 is required"]),
         ({"phase": RoundPhase.WARMUP}, point(),
          ["TPE: no replica evaluated a trial of hyperparameter optimisation"]),
         ({"hpo_trials": 4}, point(),
@@ -139,3 +144,15 @@ def test_what_was_evaluated_after_the_end_is_no_hpo(run: Run) -> None:
     run.replica(3601, evaluated("h9", correct=10))
     (found,) = run.broken()
     assert found.startswith("TPE: no replica made more than 4 trials")
+
+
+def test_a_simulated_engine_computed_nothing(run: Run) -> None:
+    run.replica(0.5, replica_started().model_copy(update={"engine": "simulated"}))
+    assert run.write().broken() == ["engine: simulated engine: nothing was computed"]
+
+
+def test_all_replicas_must_have_had_the_same_dataset(run: Run) -> None:
+    run.write()
+    other = IMAGENET.model_copy(update={"sha256": "1" * 64})
+    run.replica(1, DatasetLoaded(dataset=other), name="r1")
+    assert run.broken() == ["dataset: replicas had 2 different datasets"]

@@ -174,7 +174,7 @@ def test_what_is_as_recorded_passes(executed: Callable[..., Outcome]) -> None:
         ({"operations": lambda _: None}, []),
     ],
 )  # fmt: skip
-def test_only_what_training_may_differ_by_passes(
+def test_only_differences_that_training_may_cause_pass(
     executed: Callable[..., Outcome], changed: Found, what: list[str]
 ) -> None:
     found = executed(**changed)
