@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from aiperf_hpc.formatting import distinct
 from aiperf_hpc.rules.rule import Findings, Found
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 
@@ -27,12 +28,10 @@ def error(run: RunEvidence) -> Findings:
         yield Found("none")
         yield "no evaluation was completed"
         return
-    # As many digits as distinguish it from the limit.
-    texts = (f"{error:.{digits}%}" for digits in range(2, 17))
-    text = next(t for t in texts if error <= MOST_ERROR or float(t[:-1]) > 100.0 * MOST_ERROR)
-    yield Found(text)
+    found = distinct(error, MOST_ERROR, 2, "%")
+    yield Found(found)
     if error > MOST_ERROR:
-        yield f"{text}; at most {MOST_ERROR:.0%} is required"
+        yield f"{found}; at most {MOST_ERROR:.0%} is required"
 
 
 def weights(run: RunEvidence) -> Findings:

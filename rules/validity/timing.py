@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
+from aiperf_hpc.formatting import distinct
 from aiperf_hpc.rules.rule import Each, Findings, Found, Required
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.clocks import Clocks
@@ -43,7 +44,7 @@ def clock_start(event: str) -> Findings:
 def lasted(run: RunEvidence) -> Findings:
     """A run lasts at least ``LEAST_HOURS``."""
     hours = run.final.elapsed / 3600.0
-    found = _against(hours, LEAST_HOURS)
+    found = f"{distinct(hours, LEAST_HOURS, 4, 'g')} h"
     yield Found(found)
     if hours < LEAST_HOURS:
         yield f"{found}; at least {LEAST_HOURS:g} h is required"
@@ -59,15 +60,8 @@ def duration(run: RunEvidence) -> Findings:
     yield Required(f">= {LEAST_HOURS:g} h, >= {LEAST_FRACTION:.0%} of {requested:g} h")
     least = LEAST_FRACTION * requested
     if run.history.end_utc is not None and hours < least:
-        found = _against(hours, least)
+        found = f"{distinct(hours, least, 4, 'g')} h"
         yield f"{found} of {requested:g} h requested; at least {LEAST_FRACTION:.0%} is required"
-
-
-def _against(hours: float, limit: float) -> str:
-    """Return hours with four significant digits, or as many as distinguish them from a limit that
-    they miss."""
-    texts = (f"{hours:.{digits}g}" for digits in range(4, 18))
-    return f"{next(text for text in texts if hours >= limit or float(text) < limit)} h"
 
 
 def end(run: RunEvidence) -> Findings:

@@ -49,6 +49,15 @@ def percent(share: float | None, digits: int = 2) -> str:
     return "–" if share is None else f"{100.0 * share:.{digits}f}%"
 
 
+def distinct(value: float, limit: float, digits: int, form: str) -> str:
+    """Return a value with ``digits`` digits, or with as many as distinguish it from a limit.
+
+    ``form`` is the type of a format specification, such as ``g`` or ``%``.
+    """
+    texts = ((f"{value:.{n}{form}}", f"{limit:.{n}{form}}") for n in range(digits, 18))
+    return next(text for text, other in texts if text != other or value == limit)
+
+
 def quality(value: float | None, metric: str) -> str:
     """Return a quality in its metric's format: fractions as a percentage, a dash for None."""
     if value is None or QUALITY_METRICS[metric].error is not None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +28,12 @@ from aiperf_hpc import formatting
         (formatting.exact, (12.5,), "12.5"),
         (formatting.exact, (0.0,), "0"),
         (formatting.exact, (-0.0,), "0"),
+        (formatting.distinct, (1.23456, 1.0, 4, "g"), "1.235"),
+        (formatting.distinct, (1.0, 1.0, 4, "g"), "1"),
+        (formatting.distinct, (0.99999, 1.0, 4, "g"), "0.99999"),
+        (formatting.distinct, (0.3, 0.3, 2, "%"), "30.00%"),
+        (formatting.distinct, (0.30002, 0.3, 2, "%"), "30.002%"),
+        (formatting.distinct, (math.nextafter(0.3, 1.0), 0.3, 2, "%"), "30.000000000000004%"),
         (formatting.duration, (0.0,), "0.0 s"),
         (formatting.duration, (59.94,), "59.9 s"),
         (formatting.duration, (59.96,), "1 min 00 s"),
