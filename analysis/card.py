@@ -200,7 +200,7 @@ def _of_quantity(
     figures = ((entry.name, entry.figures.get(quantity.name)) for entry in source.analysis.entries)
     known = {run: value for run, value in figures if value is not None}
     candidates = _candidates(known, quantity.text, lower=lower)
-    yield from _best(source, title, candidates, "no ended run has it")
+    yield from _best(source, title, candidates, "no finished run has it")
 
 
 def _candidates(

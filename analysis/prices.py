@@ -48,7 +48,7 @@ class PriceTable(Value):
         names = Counter(map(_normal, prices))
         for name, count in names.items():
             if not name or count > 1:
-                raise ValueError(f"'{name}' stands {count} times" if name else "an empty name")
+                raise ValueError(f"'{name}' occurs {count} times" if name else "an empty name")
         return prices
 
     def price_of(

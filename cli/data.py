@@ -36,8 +36,8 @@ def prepare(
     """Prepare a dataset for training.
 
     ImageNet may be in its archives, in folders of classes, in Kaggle's layout, or in Hugging Face's
-    Parquet files, which require the extra `parquet`. Run the same command
-    again to resume an interrupted preparation.
+    Parquet files, which require the extra `parquet`. Run the same command again to resume an
+    interrupted preparation.
 
     Examples:
       $ aiperf data prepare cifar10 --from cifar-10-binary.tar.gz

@@ -71,8 +71,7 @@ def allreduce(
     from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
 
     write_allreduce_plot(list(measurement.curves(results)), plot)
-    table = measurement.table(results, remedies)
-    lines = (table, f"written to {data} and {plot}")
+    lines = [*measurement.table(results, remedies), f"written to {data} and {plot}"]
     say_result(data.read_text("utf-8"), lines, as_json=json)
     return 0
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from typer import Argument
 
-from aiperf_hpc.cli.output import say, say_folded, say_result
+from aiperf_hpc.cli.output import say, say_document, say_folded
 from aiperf_hpc.cli.parameters import Json, Run, option, run_named
 from aiperf_hpc.cli.primary import where_served
 from aiperf_hpc.cli.serving import ServerSecurity, endpoint_of
@@ -31,7 +31,7 @@ from aiperf_hpc.results.views.telemetry import telemetry_lines
 from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.streams import folded, warn
+from aiperf_hpc.streams import warn
 
 
 def status(run: Run, json: Json = False) -> int:
@@ -45,8 +45,11 @@ def status(run: Run, json: Json = False) -> int:
     """
     now = annotated_status(RunView.read(RunPaths(run)))
     parts = (_headline(run_name(run), now), status_line(now), *(f"  {e}" for e in _lines(now)))
-    lines = (folded(line, 4) for line in parts)
-    say_result(now, lines, as_json=json)
+    if json:
+        say_document(now.model_dump_json(indent=1))
+    else:
+        for line in parts:
+            say_folded(line, 4)
     return 0
 
 
@@ -131,14 +134,9 @@ def serve(
 
     endpoint = endpoint_of(address, security)
     if endpoint.unencrypted:
-        _say_aside("tokens travel unencrypted; --tls-certificate and --tls-key change that")
-    serve(runs_in(folder), endpoint, announce=say, log=_say_aside)
+        warn("tokens travel unencrypted; --tls-certificate and --tls-key change that")
+    serve(runs_in(folder), endpoint, announce=say, log=warn)
     return 0
-
-
-def _say_aside(text: str) -> None:
-    """Print a line that is not a result, e.g. of a server's log."""
-    warn(text)
 
 
 LOOK_SECONDS = 0.2

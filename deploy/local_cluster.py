@@ -450,7 +450,7 @@ def _processes() -> Iterator[int]:
 
 
 def _alive(pid: int) -> bool:
-    """Return whether the process runs and is no zombie."""
+    """Return whether the process runs and is not a zombie."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)  # If it is a child of this process.
     try:

@@ -8,7 +8,7 @@
 #SBATCH --time=$time_limit
 # Before the time limit the replica is told to end: it finishes its step and its records.
 #SBATCH --signal=TERM@$signal_seconds
-# A replica whose node dies is queued again; its next life goes on where the records end.
+# A replica whose node fails is requeued; its next attempt continues where the records end.
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=$output

@@ -178,8 +178,8 @@ def curves(results: Sequence[Result]) -> Iterator[Curve]:
             yield Curve(f"{result.collective}, {dtype}, {memory}", points)
 
 
-def table(results: Sequence[Result], remedies: dict[str, str]) -> str:
-    """Return selected sizes of each curve, and the skipped measurements."""
+def table(results: Sequence[Result], remedies: dict[str, str]) -> list[str]:
+    """Return lines with selected sizes of each curve, and the skipped measurements."""
     lines = [f"{'back end':<28}{'tensor':>10}{'time':>11}{'algorithm':>13}{'bus':>13}"]
     for name, points in curves(results):
         nearest = {min(points, key=lambda m: abs(m.bytes - near)).elements for near in TABLE_BYTES}
@@ -194,7 +194,7 @@ def table(results: Sequence[Result], remedies: dict[str, str]) -> str:
     for result in results:
         lines += [f"{result.collective}, {s.dtype}, {s.memory}: {s.reason}" for s in result.skipped]
     lines += [f"{name}: not installed; {remedy}" for name, remedy in remedies.items()]
-    return "\n".join(lines)
+    return lines
 
 
 def _time(seconds: float) -> str:

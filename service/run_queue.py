@@ -143,7 +143,9 @@ class RunQueue:
         with self._lock:
             entry = self.submitted(name)
             if entry.state is not SubmissionState.QUEUED:
-                raise conflict(f"submission {name} is {entry.state}; only a waiting one can be")
+                raise conflict(
+                    f"submission {name} is {entry.state}; only a waiting one can be cancelled"
+                )
             return self._change(entry, SubmissionState.CANCELLED)
 
     def stop(self, paths: RunPaths) -> None:

@@ -67,7 +67,7 @@ class Workload:
     data_rule: Rule[RunEvidence] | None = None
     """Rule on the data of a run."""
     record_rules: tuple[Rule[RunEvidence], ...] = ()
-    """Rules on the training runs of a run."""
+    """Rules on a run's trials."""
     logged: Callable[[RunConfig, Hyperparameters], Mapping[str, object]] | None = None
     """Returns the settings of a trial for MLPerf HPC's logs, by key; None if it is not a
     workload of MLPerf HPC."""

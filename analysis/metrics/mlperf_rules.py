@@ -63,7 +63,7 @@ def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) ->
     runs = len(times) + lost
     failed = runs - len(order)
     if failed > drop:
-        problem = f"{failed} of {runs} runs failed, more than {drop}: not a valid result"
+        problem = f"{failed} of {runs} runs failed; at most {drop} may: not a valid result"
         return ScoredRuns(tuple(order), False, (problem,))
     scored = order[drop : len(order) - (drop - failed)]
     if scored:

@@ -288,7 +288,7 @@ class KernelSize(Morphism):
         node = node_of(graph, self.conv)
         require(
             node.layer.growable_kernel,
-            f"kernel: '{self.conv}' is {node.kind}, whose kernel cannot grow",
+            f"kernel: '{self.conv}' is {node.kind}, which has no kernel that can grow",
         )
         now = self._now(graph)
         require(

@@ -174,7 +174,7 @@ def exhausted(graphs: int, parents: int, obstacles: Counter[str]) -> SearchSpace
     if not parents:
         return SearchSpaceExhaustedError("no trained graph with kept weights to grow from")
     reasons = ", ".join(f"{reason} ({n})" for reason, n in obstacles.most_common())
+    rejected = f"; rejected by: {reasons}; raise these bounds" if reasons else ""
     return SearchSpaceExhaustedError(
-        f"no candidate among {graphs} graphs grown from {parents} parents; rejected by: "
-        f"{reasons or 'nothing'}; raise these bounds"
+        f"no candidate among {graphs} graphs grown from {parents} parents{rejected}"
     )

@@ -178,7 +178,7 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
             if isinstance(reported, int | float) and math.isfinite(reported):
                 self._search.tell(parameters["trial"], float(reported))
             else:
-                reason = f"it reported {value!r}, which is not finite"
+                reason = f"it reported {value!r}, which is not a finite number"
                 self._search.tell_failed(parameters["trial"], reason)
 
     def _forget_others(self) -> None:

@@ -103,6 +103,6 @@ def _check_same_dataset(history: RunHistory, manifest: RunManifest, folder: Path
     now = describe_dataset(manifest.config.dataset)
     if recorded and recorded != {now}:
         raise UsageError(
-            f"{folder}: dataset '{now.name}' differs from the one of the run; restore that, "
-            "or start a new run"
+            f"{folder}: dataset '{now.name}' differs from the dataset of the run; restore "
+            "the run's dataset, or start a new run"
         )

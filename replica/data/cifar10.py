@@ -33,8 +33,8 @@ from aiperf_hpc.replica.data.sharded.dataset import load_array, prepared_folder
 from aiperf_hpc.replica.data.staging import Options, Plan, check_space, resumed
 from aiperf_hpc.trial import DatasetInfo
 
-TRAIN_SAMPLES = 50_000
-TEST_SAMPLES = 10_000
+INFO = PINNED["cifar10"]
+TRAIN_SAMPLES, TEST_SAMPLES = INFO.train_samples, INFO.validation_samples
 BATCH = 10_000
 """Number of samples in an official batch."""
 CLASSES = 10
@@ -238,7 +238,6 @@ _FORMS: dict[tuple[str, ...], Callable[[Files], tuple[Samples, Samples]]] = {
 _NAMES = frozenset(chain.from_iterable(_FORMS))
 
 
-INFO = PINNED["cifar10"]
 SHA256 = INFO.sha256
 """SHA-256 of the official binary batches: ``cat data_batch_{1,2,3,4,5}.bin test_batch.bin |
 sha256sum``."""

@@ -20,7 +20,7 @@ from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Normalization, Samples
 from aiperf_hpc.replica.data.rng import Purpose
 
-VALIDATION_SAMPLES = 360
+VALIDATION_SAMPLES = PINNED["digits"].validation_samples
 """A fifth of the 1,797 samples; 1,437 remain for training."""
 
 SHA256 = PINNED["digits"].sha256

@@ -89,7 +89,7 @@ class EvaluationSums:
         return EvaluationSums(loss, samples, parts, predictions)
 
     def sums(self, metric: QualityMetric) -> dict[str, float]:
-        """Return the metric of all samples in its recorded form."""
+        """Return the metric's recorded sums over all samples."""
         if metric.summarize is not None:
             rows = {name: part.tolist() for name, part in self.parts.items()}
             return metric.summarize(rows)

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 
 from optuna.storages import BaseStorage
 
-from aiperf_hpc.errors import AIPerfError, StorageError
+from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import save_checkpoint, save_predictions
 from aiperf_hpc.replica.context import ReplicaContext
@@ -248,6 +248,8 @@ def _reason_not_stored(what: str, store: Callable[[], None]) -> str:
     """Store a part of a trial's result; return the reason if that fails."""
     try:
         store()
+    except JournalError:
+        raise  # A run that cannot be recorded must stop.
     except StorageError as error:
         return f"{what} not stored: {error}"
     return ""

@@ -28,6 +28,7 @@ from aiperf_hpc.results.views.replica_status import clock_problems, disagreement
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import PRIMARY, Trial
 from aiperf_hpc.run.storage import BackoffRetry, Wait
+from aiperf_hpc.streams import warn
 
 LINE_SECONDS = 1.0
 """Minimum seconds between two lines, or between two updates of the live block."""
@@ -54,7 +55,7 @@ class ProgressDisplay:
         self._status_due = time.monotonic()
         self._urgent = deque[str]()
         self._ended = deque[Trial]()
-        """Ended trials that are not printed yet: one per second is."""
+        """Ended trials to print, one per second."""
         self._status_last = False
         """Whether the last line was the status."""
         self._left_out = 0
@@ -117,8 +118,7 @@ class ProgressDisplay:
         self._complained.add(what)
         with suppress(OSError, ValueError):  # Where even that cannot be written.
             traceback.print_exception(error, file=sys.stderr)
-            sys.stderr.write(f"aiperf: progress cannot be shown: {what}; the run continues\n")
-            sys.stderr.flush()
+            warn(f"progress cannot be shown: {what}; the run continues")
 
     def _show(self) -> None:
         try:

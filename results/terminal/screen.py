@@ -132,7 +132,7 @@ class Screen:
         """Read the current size of the window, which may change."""
         try:
             size = os.get_terminal_size(self._output.fileno())
-        except OSError:  # The output is no real terminal, or was closed.
+        except OSError:  # The output is not a real terminal, or was closed.
             size = os.terminal_size((0, 0))
         # The last column is left free, because some terminals start a new line there.
         columns, lines = (size.columns or ANY_WIDTH) - 1, size.lines or ANY_HEIGHT

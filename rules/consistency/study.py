@@ -136,7 +136,7 @@ def _differences(
     # A disconnected attempt continues its study with trials that do not count.
     late = {_point(*s.used, s.value) for s in study if s.value is not None and s.told_utc > fence}
     for batch_size, _, value in sorted(values - reached - late, key=str):
-        yield f"it received {value} of batch size {batch_size}, but no trial has it"
+        yield f"it received {value} for batch size {batch_size}, which no trial reached"
 
 
 def _must_have_a_value(trial: Trial) -> bool:

@@ -144,6 +144,11 @@ def is_harmless(name: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in _HARMLESS)
 
 
+def _is_unknown(name: str) -> bool:
+    known = name in (*_OVERRIDES, *_FLAGS, *LOADERS) or is_harmless(name)
+    return is_judged(name) and not known
+
+
 def lowering(variables: Mapping[str, str], precision: str) -> Iterator[str]:
     """Yield a message for each variable that may lower the precision, fakes the clock, or loads
     kernels of an earlier run.
@@ -157,7 +162,7 @@ def lowering(variables: Mapping[str, str], precision: str) -> Iterator[str]:
         if is_judged(name) and not is_harmless(name):
             if value == REDACTED or len(value) > MOST_JUDGED:
                 yield f"{name} was not recorded completely and cannot be judged; unset it"
-            elif name not in (*_OVERRIDES, *_FLAGS, *LOADERS):
+            elif _is_unknown(name):
                 yield f"{name} is not known to leave the precision unchanged; unset it"
             elif lower is not None and BITS[lower] < BITS.get(precision, 0):
                 yield f"{name}={value} computes in {lower}, but {precision} is recorded; unset it"
@@ -223,7 +228,10 @@ def environment(run: Environment) -> Findings:
     """No variable lowers the precision, sets the clock or reads kernels of an earlier run."""
     distinct = {tuple(sorted(each.items())) for each in run.variables}
     overrides = {
-        f"{n}={v}" for each in distinct for n, v in each if n in STATED or override_of(n, v)
+        f"{n}={v}"
+        for each in distinct
+        for n, v in each
+        if n in STATED or override_of(n, v) or _is_unknown(n)
     }
     yield Found(", ".join(sorted(overrides)) or "no override")
     yield Required(f"nothing below {run.precision}")

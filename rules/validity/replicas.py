@@ -97,7 +97,7 @@ def planned_nodes(manifest: RunManifest) -> Findings:
     requested = f"{manifest.nodes:,}" if most is None else f"{manifest.nodes:,}-{most:,}"
     yield Found(requested)
     if most is not None:
-        yield f"{requested} nodes; official runs do not change theirs"
+        yield f"{requested} nodes; official runs have a fixed number of nodes"
 
 
 def records(run: RunEvidence) -> Findings:

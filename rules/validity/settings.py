@@ -222,13 +222,17 @@ def fixed_settings(config: RunConfig) -> Findings:
         for key, limit in limits.items()
         if not limit.admits(settings[key])
     ]
-    yield Found(f"{len(wrong) or 'no'} deviations")
+    yield Found(_deviations(len(wrong)))
     yield from wrong
 
 
 def closed_settings(config: RunConfig) -> Findings:
     """The declared settings have the closed division's values."""
     different = declared(config)
-    yield Found(f"{len(different) or 'no'} deviations")
+    yield Found(_deviations(len(different)))
     for each in different:
         yield f"{each.key} is {said(each.value)}; {said(each.closed)} is required"
+
+
+def _deviations(count: int) -> str:
+    return f"{count or 'no'} deviation{'s' * (count != 1)}"

@@ -15,7 +15,7 @@ import { trials, trialsQuery } from "./trials.js";
 const EVENTS = 100;
 const LOADING = "The run's records are being read.";
 const RETRY_MILLISECONDS = 500;
-const REST = 200; // A part is drawn again after this multiple of the time that drawing it takes.
+const IDLE_FACTOR = 200; // A part is drawn at most for 0.5 % of the time.
 const INTERVAL_MILLISECONDS = 5000; // A run that has ended sends no events, but may get its report.
 /**
  * The parts: the request, its minimum interval in seconds, and the text without content, which
@@ -100,7 +100,7 @@ export function runView(main, frame, name) {
     main.querySelector("#map").hidden = nodes.length < 2;
     if (nodes.length > 1) paintMap(map, nodes, coloring.value, hosts.value);
     selectNode();
-    machinesDue = performance.now() + REST * (performance.now() - began);
+    machinesDue = performance.now() + IDLE_FACTOR * (performance.now() - began);
   }
 
   function selectNode() {
@@ -135,7 +135,7 @@ export function runView(main, frame, name) {
 
   async function refresh(each) {
     const asked = request(each);
-    if (asked === null || over === null || context.status === null || each.busy || performance.now() - each.requested < Math.max(each.seconds * 1000, REST * each.cost)) return;
+    if (asked === null || over === null || context.status === null || each.busy || performance.now() - each.requested < Math.max(each.seconds * 1000, IDLE_FACTOR * each.cost)) return;
     const { signal } = over;
     each.busy = true;
     each.requested = performance.now();

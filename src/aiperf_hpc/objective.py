@@ -290,7 +290,8 @@ def segmentation(*class_weights: float) -> Objective:
 
 
 def regression(*shape: int) -> Objective:
-    """Return the regression objective: mean squared error, measured by the mean absolute error.
+    """Return the regression objective: the loss is the mean squared error, the metric the mean
+    absolute error.
 
     Args:
         shape: shape of a sample's targets, equal to that of the network's output.

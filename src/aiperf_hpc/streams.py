@@ -103,7 +103,7 @@ def width(text: str) -> int:
 
 def cut(text: str, columns: int) -> str:
     """Truncate ``text`` to a number of terminal columns."""
-    return next(iter(chop_cells(text, columns)), "")
+    return next(iter(chop_cells(text, columns)), "") if columns > 0 else ""
 
 
 def window_columns() -> int:

@@ -71,7 +71,9 @@ def test_layers_that_each_level_permits_to_change(
     assert "layer 9, problem_domain, change, nor does any other" in said
     if level == "hardware":
         said = refusal(written(tmp_path, level, framework=change()))
-        assert said.endswith("let layer 5, framework, change; that is the system level")
+        assert said.endswith(
+            "the hardware level does not let layer 5, framework, change; that is the system level"
+        )
 
 
 @pytest.mark.parametrize("level", ["hardware", "system"])

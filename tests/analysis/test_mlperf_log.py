@@ -150,6 +150,7 @@ def test_a_log_states_the_settings_as_the_reference_does(logs: list[Path]) -> No
         "dropout": 0.5, "opt_weight_decay": 0.0, "cache_clear": False,
     }  # fmt: skip
     assert {key: values[key] for key in expected} == expected
+    assert values["cache_clear"] is False
 
 
 def test_times_are_those_of_the_records(logs: list[Path]) -> None:

@@ -58,7 +58,7 @@ def test_the_most_specific_name_applies(tmp_path: Path) -> None:
 def test_names_match_by_their_words(tmp_path: Path) -> None:
     table = load(tmp_path, HEAD + "systems: {'Juwels  Booster-N16': 5}\naccelerators: {A100: 1}")
     assert present(table.price_of(("x", "juwels_booster n16"), None, None)).per_hour == 5.0
-    # Without a number of accelerators, or a model, there is not a price.
+    # Without a number of accelerators, or a model, there is no price.
     assert table.price_of(("x",), "A100", None) is table.price_of(("x",), None, 4) is None
 
 
@@ -76,7 +76,7 @@ def test_an_invalid_price_is_rejected(tmp_path: Path, price: str) -> None:
         ("date: 2026-11-01\nsource: here\n", "currency: is missing"),
         (HEAD.replace("USD", "dollars"), "currency: should be an ISO 4217 currency code"),
         (HEAD.replace("2026-11-01", "soon"), "date: "),
-        (HEAD + "systems: {V100: 1, v-100: 2, 'V 100': 3}\n", "'v 100' stands 2 times"),
+        (HEAD + "systems: {V100: 1, v-100: 2, 'V 100': 3}\n", "'v 100' occurs 2 times"),
         (HEAD + "systems: {'-': 1}\n", "an empty name"),
         (HEAD + "price: 3\n", "price: is not known"),
     ],

@@ -211,6 +211,17 @@ def test_the_command_takes_scales_and_an_exponent(
     assert "predicted at 1 samples per accelerator and step" in text
     assert any(line.split()[:2] == ["128", "128"] for line in text.splitlines())
     assert "n = 1 (chosen)" in text
+    assert main(["analyze", str(folder), "--json"]) == 0
+    sections = json.loads(capsys.readouterr().out)["sections"]
+    assert {"scaling_study", "valid_flops"} <= set(sections)
+
+
+def test_parts_of_the_time_add_up_to_it(tmp_path: Path) -> None:
+    metrics = measured(tmp_path, "0.7", CORI).metrics
+    parts = [metrics[name] for name in ("staging", "compute", "extra")]
+    whole = metrics["time_to_solution"]
+    assert math.fsum(part.mean for part in parts) == pytest.approx(whole.mean)
+    assert {part.scored for part in parts} == {whole.scored}
 
 
 def _last_accuracy(path: Path) -> float:

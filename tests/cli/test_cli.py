@@ -150,6 +150,15 @@ def test_status_says_what_a_replica_has_done(method: str, done: str, tmp_path: P
     assert line.endswith(done)
 
 
+def test_status_fits_the_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", Plan(replicas=2))
+    whole = printed("status", run.root)
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = printed("status", run.root).splitlines()
+    assert max(map(len, lines)) <= 60 < max(map(len, whole.splitlines()))
+    assert " ".join(" ".join(lines).split()) == " ".join(whole.split())
+
+
 def test_a_simulated_run_cannot_be_resumed(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=1, trials=0, hpo_trials=0, ended=False))
     RunManifest.load(paths).model_copy(update={"launcher": "simulated"}).save(paths)
@@ -162,7 +171,9 @@ def test_a_crowd_is_told_before_the_start_and_without_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(start, "available_bytes", lambda: 4 * 2**30)
     dry = ("start", "--hours", 1, "--launcher", "local", "--dry-run", "--nodes")
     crowded = aiperf(*dry, 3)
+    assert crowded.returncode == 0
     assert crowded.stderr.startswith("aiperf: 3 replicas share 2 cores: ")
     assert [len(text.splitlines()) for text in (crowded.stderr, crowded.stdout)] == [1, 3]
-    assert aiperf(*dry, 2).stderr == ""
+    enough = aiperf(*dry, 2)
+    assert (enough.returncode, enough.stderr) == (0, "")
     assert refused_line(*dry, 99).startswith("--nodes 99: 99 replicas need at least 55.7 GiB")

@@ -103,7 +103,9 @@ def test_one_seed_for_all_shows_the_machine(runs: Runs) -> None:
 
 
 def test_json_is_one_document(runs: Runs) -> None:
-    found = json.loads(runs.start("--repeat", "2", "--json").stdout)
+    done = runs.start("--repeat", "2", "--json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
     assert len(found["repetitions"][0]["runs"]) == 2
     assert found["repetitions"][0]["verdicts"][0]["verdict"] in ("FAIL", "too few runs")
 
@@ -218,5 +220,6 @@ def test_a_folder_with_something_in_it_is_left_alone(runs: Runs) -> None:
 
 def test_a_dry_run_says_what_the_others_are(runs: Runs) -> None:
     done = runs.start("--repeat", "3", "--dry-run")
+    assert done.returncode == 0
     assert "3 such runs one after another, seeds 0 to 2" in done.stdout
     assert not runs.folder.exists()

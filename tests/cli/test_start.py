@@ -257,7 +257,9 @@ def test_an_official_run_keeps_its_nodes(
     released: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert released("--nodes", "1-2", "--division", "closed") == 2
-    assert "  nodes: 1-2 nodes; official runs do not change theirs" in capsys.readouterr().err
+    assert (
+        "  nodes: 1-2 nodes; official runs have a fixed number of nodes" in capsys.readouterr().err
+    )
 
 
 def test_a_run_has_the_name_of_the_folder_that_it_is_made_in(tmp_path: Path) -> None:

@@ -95,7 +95,9 @@ def python(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def judged(source: Path) -> list[str]:
     """Return what the rule ``release`` finds of the package in a folder."""
-    found: list[str] = json.loads(python(source, "-c", JUDGE).stdout)
+    done = python(source, "-c", JUDGE)
+    assert done.returncode == 0, done.stderr
+    found: list[str] = json.loads(done.stdout)
     return found
 
 

@@ -55,6 +55,7 @@ def test_json_is_the_same_document_in_every_locale() -> None:
 
 def test_a_text_is_as_wide_as_it_looks() -> None:
     assert [width(text) for text in ("ab", "–", "中", "e\u0301", "")] == [2, 1, 2, 1, 0]
+    assert cut("a中b", 0) == ""
     assert cut("a中b", 2) == "a"
     assert cut("a中b", 3) == "a中"
     assert cut("e\u0301a", 1) == "e\u0301"

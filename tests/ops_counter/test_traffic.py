@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import pytest
@@ -284,7 +285,17 @@ def test_resnet50_updates_its_published_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [resnet50, residual, two_stems, volumes, flat_images, deepcam, detector]
+    "make",
+    [
+        resnet50,
+        residual,
+        two_stems,
+        volumes,
+        flat_images,
+        deepcam,
+        detector,
+        partial(detector, variant="c4"),
+    ],
 )
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_fusing_saves_and_never_costs(make: Callable[[], Graph], precision: str) -> None:

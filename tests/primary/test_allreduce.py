@@ -48,7 +48,7 @@ def test_each_back_end_and_type_is_a_curve_and_what_is_missing_is_said() -> None
         ("torch, float32, cpu", 2),
         ("torch, float16, cpu", 1),
     ]
-    lines = table([result], {"horovod": "build it with `make horovod`"}).splitlines()
+    lines = table([result], {"horovod": "build it with `make horovod`"})
     assert lines[-1] == "horovod: not installed; build it with `make horovod`"
     assert len(lines) == 1 + 3 + 1
 
@@ -59,7 +59,9 @@ def test_two_ranks_reduce_and_the_files_say_how_fast(tmp_path: Path) -> None:
         "--out", tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "mpi, float16, cpu: MPI has no floating-point type of 16 bits" in done.stdout
+    assert (
+        "mpi, float16, cpu: MPI has no floating-point type of 16 bits" in done.stdout.splitlines()
+    )
     whole: dict[str, Any] = json.loads((tmp_path / "allreduce.json").read_text("utf-8"))
     mpi, torch = whole["results"]
     assert [mpi["collective"], torch["collective"]] == ["mpi", "torch"]

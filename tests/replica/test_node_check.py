@@ -57,6 +57,9 @@ def manifest(
     )
 
 
+SAME = "install the same environment on all nodes"
+
+
 @pytest.mark.parametrize(
     ("name", "version"),
     [
@@ -68,7 +71,7 @@ def manifest(
     ],
 )
 def test_another_version_is_rejected(name: str, version: str) -> None:
-    with pytest.raises(PreflightError, match=f"{NODE}{name} is .*{version}; install the same"):
+    with pytest.raises(PreflightError, match=f"{NODE}{name} is .*{version}; {SAME}$"):
         check_node(manifest(VERSIONS | {name: version}))
     check_node(manifest(VERSIONS))
 

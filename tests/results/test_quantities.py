@@ -98,6 +98,7 @@ def test_the_list_as_csv(run: RunPaths) -> None:
     (run.root.parent / "broken").mkdir()
     (run.root.parent / "broken" / "run.yaml").write_text("nodes: [")
     done = aiperf("list", run.root.parent, "--csv")
+    assert done.returncode == 0
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert {Path(row["run"]).name for row in rows} == {"run", "other", "größe, 2", "broken"}
     assert "broken cannot be read: " in done.stderr

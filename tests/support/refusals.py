@@ -25,4 +25,5 @@ def refused_line(*arguments: object) -> str:
     done = aiperf(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
+    assert line.startswith("aiperf: "), line
     return line.removeprefix("aiperf: ")

@@ -50,7 +50,14 @@ Git = Callable[..., str]
 
 def git_in(folder: Path) -> Git:
     def git(*arguments: object) -> str:
-        identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        identity = (
+            "-c",
+            "user.name=n",
+            "-c",
+            "user.email=e@example.org",
+            "-c",
+            "commit.gpgsign=false",
+        )
         done = subprocess.run(
             ["git", "-C", str(folder), *identity, *map(str, arguments)],
             check=True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tests.support.torch_network import logits, meta_tensors, run
 from torch import Tensor
@@ -10,13 +12,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.replica.engines.torch.operation_count import CORRECTED
 from aiperf_hpc.verification.execution.comparison import MATRIX_LAYERS
 
 
-def executed_apart(graph: Graph) -> tuple[int, int]:
-    """The operations of a forward pass, and of one with its backward pass, of a sample."""
-    with FlopCounterMode(display=False, custom_mapping=CORRECTED) as counter:
+def executed_apart(graph: Graph, corrected: dict[Any, Any] | None = None) -> tuple[int, int]:
+    """The operations of a forward pass, and of one with its backward pass, of a sample.
+
+    ``corrected`` replaces PyTorch's counts of some operators.
+    """
+    with FlopCounterMode(display=False, custom_mapping=corrected) as counter:
         found = run(graph, meta_tensors(graph), meta_images(graph))[graph.output.name]
         forward = int(counter.get_total_flops())
         found.sum().backward()  # type: ignore[no-untyped-call]

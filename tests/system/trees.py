@@ -48,7 +48,6 @@ def processor_tree(root: Path, *, sockets: int, cores: int, threads: int) -> Non
                 "shared_cpu_map": f"{sum(1 << member for member in members):x}",
             }
             write(root, {f"{folder}/cache/index{index}/{k}": v for k, v in cache.items()})
-        clocks = {"cpuinfo_max_freq": 3_800_000, "cpuinfo_min_freq": 800_000}
         clocks = {"cpuinfo_max_freq": 3800, "cpuinfo_min_freq": 800, "base_frequency": 2000}
         write(root, {f"{folder}/cpufreq/{name}": f"{mhz}000" for name, mhz in clocks.items()})
     block = "vendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) Platinum 8480+\nflags\t: fpu"

@@ -156,7 +156,8 @@ def test_gradients_are_the_references(engine: str) -> None:
 
 
 def test_a_preset_trains_as_the_benchmarks_code() -> None:
-    """The rules on a preset (``test_rules.py``) leave its learning rate open."""
+    """The rules on a preset (``test_rules.py``) leave its learning rate and target open."""
     one, other = (load_config(name).training for name in WORKLOAD.presets[:2])
     assert one == other
+    assert (one.weight_decay, one.target) == (DECAY, 0.763)
     assert one.learning_rate * one.batch_size / 256 == 0.256 * 4

@@ -122,7 +122,7 @@ def check_allocation(jobs: Sequence[Job], nodes: int, hours: float, now: float) 
     """
     held = [job for job in jobs if job.held]
     if not held:
-        raise UsageError("--launcher inside: SLURM no longer knows the job SLURM_JOB_ID")
+        raise UsageError("--launcher inside: SLURM no longer knows the job in SLURM_JOB_ID")
     name = held[0].id.partition("+")[0]
     if (there := held_nodes(held)) < nodes:
         raise UsageError(f"--nodes {nodes}: the allocation {name} has {there}; request fewer nodes")

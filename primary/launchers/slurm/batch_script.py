@@ -124,5 +124,5 @@ def _fill(text: str, values: dict[str, str], where: str) -> str:
             f"known are {', '.join(values)}"
         )
     if missing := [name for name in NEEDED if name not in used]:
-        raise ConfigError(f"{where}: it does not use ${missing[0]}, which starts the replica")
+        raise ConfigError(f"{where}: it does not use ${missing[0]}, which every template requires")
     return template.substitute(values)

@@ -63,7 +63,7 @@ class FileSource(Source[Path]):
         return f"{training} + {held_out} {self.noun} of {self.kind.text}"
 
     def jobs(self, shards: int | None) -> list[ShardJob[Path]]:
-        training, held_out = self.files.values()
+        training, held_out = (self.files[part] for part in PARTS)
         return even_jobs(training, held_out, shards, self.shard_samples, self.unit)
 
     def name(self, sample: Path) -> str:

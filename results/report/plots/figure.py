@@ -326,7 +326,10 @@ def _categories(axis: Axis) -> dict[float, str]:
 
 
 def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.6g}"
+    if math.isnan(value):
+        return ""
+    # Sizes and counts stay exact; measurements need no more digits.
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.6g}"
 
 
 def _name_log_scales(figure: Figure) -> None:

@@ -10,12 +10,12 @@ from pydantic import Field, model_validator
 from aiperf_hpc.config.section import Section
 from aiperf_hpc.untrusted.bounds import MOST_NODES, in_words
 
-_WORD = in_words(r"^[^\s'\"\\`$]+$", "one word without spaces, quotes, '\\' and '$'")
+_WORD = in_words(r"^[^\s'\"\\`$]+$", "one word without spaces, quotes, '`', '\\' or '$'")
 Word = Annotated[str, Field(pattern=_WORD, max_length=256)]
 """A value for SLURM's command line: one word that no shell would change."""
 _DIRECTIVE = in_words(r"^-[^\r\n]*$", "one option of sbatch, beginning with '-'")
 Directive = Annotated[str, Field(pattern=_DIRECTIVE, max_length=1024)]
-_MEMORY = in_words(r"^\d+[KMGT]?$", "a whole number, followed by K, M, G or T, e.g. 64G")
+_MEMORY = in_words(r"^\d+[KMGT]?$", "a whole number, optionally followed by K, M, G or T, e.g. 64G")
 
 
 class SlurmNodeGroup(Section):

@@ -25,7 +25,7 @@ def control_groups(root: Path, controller: str) -> Iterator[Path]:
         OSError: the kernel does not list the groups.
     """
     top = root / "sys/fs/cgroup" / controller
-    for line in (root / "proc/self/cgroup").read_text("utf-8").splitlines():
+    for line in (root / "proc/self/cgroup").read_text("utf-8", errors="replace").splitlines():
         _, controllers, group = line.split(":", 2)
         if controller not in controllers.split(","):
             continue

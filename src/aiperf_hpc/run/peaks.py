@@ -161,8 +161,8 @@ class Peaks(Value):
         if self.load is None or self.load < 0.5 * self.cores:
             return ""
         return (
-            f"{self.load:.1f} processes were running on its {self.cores} cores before the "
-            "measurement, which lowers the measured peaks"
+            f"its load was {self.load:.1f}, with {self.cores} cores, before the measurement, which "
+            "lowers the measured peaks"
         )
 
     @classmethod

@@ -88,7 +88,7 @@ def first_fault(error: ValidationError, whole: str = "") -> str:
 
 NAME: Final = in_words(
     r"^[^\x00-\x1f\x7f/.][^\x00-\x1f\x7f/]*$",
-    "a file name without '/' and control characters that does not begin with '.'",
+    "a file name without '/' or control characters that does not begin with '.'",
 )
 """Pattern of a file name: without slashes and control characters, and not hidden."""
 SHA256: Final = in_words("^[0-9a-f]{64}$", "a SHA-256, 64 hexadecimal digits in lower case")

@@ -170,7 +170,7 @@ def parsed_json(content: bytes | str) -> Any:  # noqa: ANN401 -- whatever was wr
     try:
         value = json.loads(content)
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("nested too deeply") from None
     if _levels(content) > MOST_LEVELS:
         raise ValueError("nested too deep")
     return value

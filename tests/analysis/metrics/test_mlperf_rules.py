@@ -27,7 +27,7 @@ from aiperf_hpc.cli.program import main
 
 FORTY: list[float | None] = [float(number) for number in range(40)]
 TOO_FEW = "too few runs ({}) to omit the fastest and the slowest: all count"
-FAILED = "{} of {} runs failed, more than {}: not a valid result"
+FAILED = "{} of {} runs failed; at most {} may: not a valid result"
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,9 @@ def test_one_failed_run_is_the_slowest_and_two_make_no_result(tmp_path: Path) ->
     missing = {two.missing[name] for name in ("time_to_solution", "epochs", "time_to_accuracy")}
     assert (two.valid, missing) == (False, {reason})
     assert len(two.metrics["train_throughput"].scored) == 3
+    none = analysed(entry(tmp_path / "c", [None] * 5))
+    assert none.metrics[0].missing["time_to_solution"] == FAILED.format(5, 5, 1)
+    assert FAILED.format(5, 5, 1) in "\n".join(lines(none))
 
 
 @pytest.mark.parametrize(
@@ -186,8 +189,12 @@ def test_the_text_has_figures_and_problems(tmp_path: Path) -> None:
     entry(tmp_path, [30.0, 10.0, 50.0, 20.0, None])
     (tmp_path / "Lab/results/box/strong/oc20/result_9.txt").write_text("")
     weak(tmp_path, [1, 2, 3, 4, 5])
-    text = list(lines(analysed(tmp_path)))
+    analysis = analysed(tmp_path)
+    text = list(lines(analysis))
     joined = "\n".join(text)
+    names = tuple(each.name for each in analysis.entries)
+    free = [one for one in text if not one.startswith("not read") and not one.endswith(names)]
+    assert max(map(len, free)) <= 100
     assert FAILED.format(2, 6, 1) in joined
     assert "  training, per accelerator    " in joined
     assert "samples/s" in joined

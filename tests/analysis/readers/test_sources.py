@@ -121,7 +121,7 @@ def test_a_log_behind_much_other_output_is_read_and_an_empty_one_is_named(tmp_pa
 
 
 def test_a_file_belongs_to_the_first_format_that_takes_it(tmp_path: Path) -> None:
-    """The description of a training is none of inference, though it has a latency."""
+    """A training entry's JSON file is not read as an inference entry, although it has a latency."""
     (tmp_path / "a.json").write_text('{"latency": 1.0, "top1Accuracy": 95.0}')
     (tmp_path / "a.tsv").write_text("epoch\thours\ttop1Accuracy\n1\t1\t95\n")
     (entry,) = read_sources([tmp_path]).entries

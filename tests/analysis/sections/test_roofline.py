@@ -243,7 +243,7 @@ def test_peaks_of_another_machine_are_a_note(tmp_path: Path) -> None:
     assert run.peaks == str(tmp_path / "other.json")
     elsewhere = "the peaks are of elsewhere (Example CPU), the run was on node (Example CPU)"
     assert elsewhere in run.notes
-    assert any("5.0 processes were running on its 1 cores" in note for note in run.notes)
+    assert any("its load was 5.0, with 1 cores, before" in note for note in run.notes)
 
 
 def test_entries_without_a_roofline_have_a_reason(tmp_path: Path) -> None:
@@ -277,6 +277,7 @@ def test_a_lost_graph_is_named(tmp_path: Path) -> None:
 def test_real_runs_have_rooflines(name: str, tmp_path: Path) -> None:
     subprocess.run(["tar", "-xzf", ARCHIVES / f"{name}.tar.gz", "-C", tmp_path], check=True)
     (run,) = rooflines([entry(tmp_path / name)], Options()).runs
+    assert run.architectures
     for one in run.architectures:
         assert 0 < one.separate.intensity < one.fused.intensity
         assert one.achieved > 0

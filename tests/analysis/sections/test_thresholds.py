@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import rankdata
 from tests.support.training_logs import ACCURACY, ERROR, cifar10_entries, entry, training
 
+from aiperf_hpc.analysis.analysis import with_target
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options, qualities, target
 from aiperf_hpc.analysis.sections.contest import changes, ranks
@@ -47,6 +48,13 @@ def test_time_and_rank_over_thresholds_by_hand() -> None:
     assert [row.reversed_pairs for row in found.thresholds] == [0, 1, 0]
     never = found.thresholds[2].standings[0]
     assert (never.reason, never.unknown) == ("never reached: the best is 0.92", False)
+
+
+def test_a_target_of_the_users_moves_the_range() -> None:
+    options = Options(targets=(target("0.85"),))
+    found = of(*(with_target(one, options) for one in (SPRINTER, STAYER)))
+    assert found.target == 0.85
+    assert 0.85 in [row.threshold for row in found.thresholds]
 
 
 def test_the_text_marks_where_the_ranking_changes() -> None:

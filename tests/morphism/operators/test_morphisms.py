@@ -160,7 +160,7 @@ def test_a_graph_without_a_place_is_refused(kind: str, message: str) -> None:
         (Skip("two_relu", "one_relu"), "skip: 'two_relu' is not before 'one_relu'"),
         (Skip("one_relu", "hidden_relu"), "skip: no stride maps"),
         (KernelSize("nowhere", 3), "the graph has no node 'nowhere'"),
-        (KernelSize("one_relu", 3), "'one_relu' is relu, whose kernel cannot grow"),
+        (KernelSize("one_relu", 3), "'one_relu' is relu, which has no kernel that can grow"),
         (KernelSize("hidden", 3), "'hidden' is dense, whose kernel cannot grow"),
         (KernelSize("two_conv", 5), "kernel: 'two_conv' has kernel 5"),
         (KernelSize("two_conv", 3), "kernel: 'two_conv' has kernel 5"),

@@ -133,7 +133,7 @@ def test_anything_else_is_a_failure_that_says_what_was_reported(
     manager.request(1)
     manager.report(0, value)
     assert results(journal) == {"nni0-0": None}
-    assert list(reasons(journal)) == [f"it reported {value!r}, which is not finite"]
+    assert list(reasons(journal)) == [f"it reported {value!r}, which is not a finite number"]
     assert manager.request(1)[0]["parameters"]["parent"] == "nni0-0"
 
 

@@ -345,7 +345,14 @@ def test_what_was_prepared_is_loaded(prepared: Path, toy: list[Samples]) -> None
     assert np.array_equal(dataset.training.images[2 * BATCH : 3 * BATCH], toy[2].images)
     assert np.array_equal(dataset.held_out.labels, toy[5].labels)
     assert dataset.augmentation == cifar10.AUGMENTATION
-    assert _load(prepared, augment=False).augmentation is None
+    plain = _load(prepared, augment=False)
+    assert plain.augmentation is None
+    (batch,) = plain.validation(BATCH)
+    np.testing.assert_array_equal(batch.targets["label"], toy[5].labels)
+    images = cifar10.NORMALIZATION.apply(toy[5].images)
+    np.testing.assert_array_equal(batch.inputs["image"], images)
+    labels = np.concatenate([each.targets["label"] for each in plain.train(0, 448, 0)])
+    assert sorted(labels) == sorted(plain.training.labels)
 
 
 def _change(folder: Path, name: str, place: int, content: bytes) -> None:

@@ -97,7 +97,9 @@ def test_unknown_names_and_missing_options(capsys: pytest.CaptureFixture[str]) -
         _refused(capsys, arguments, "")
 
 
-def test_targets(imagenet_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_targets(
+    imagenet_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     _refused(capsys, _prepare(imagenet_source, tmp_path), "it is not empty; name a new folder")

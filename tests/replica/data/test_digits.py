@@ -29,6 +29,7 @@ def test_the_parts_are_all_of_the_digits(dataset: ArrayDataset) -> None:
     assert ours == sorted(theirs)
     assert dataset.info.train_samples == len(dataset.training.labels) == 1437
     assert dataset.info.validation_samples == len(dataset.held_out.labels) == 360
+    assert dataset.info.sha256 == digits.SHA256
 
 
 def test_each_class_has_its_share_in_validation(dataset: ArrayDataset) -> None:

@@ -226,6 +226,8 @@ def test_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     check_compiler(cpu, "eager")
     broken = failing(RuntimeError(f"{NO_COMPILER}\nand more"))
     monkeypatch.setattr(torch_engine, "check_compiler", lambda _: check_compiler(cpu, broken))
+    placed = Placement(cpu, 1, compiled=True)
+    monkeypatch.setattr(torch_engine, "placement_of", lambda *_: placed)
     make_engine(1, 0, SETTINGS, CLASSIFICATION, 1)  # On a CPU nothing is checked.
     gpu = Placement(torch.device("cuda"), 1, compiled=True)
     monkeypatch.setattr(torch_engine, "placement_of", lambda *_: gpu)

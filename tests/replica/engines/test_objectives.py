@@ -216,7 +216,7 @@ def auc(monkeypatch: pytest.MonkeyPatch) -> Objective:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_a_measure_of_all_samples_at_once_keeps_their_rows(name: str, auc: Objective) -> None:
+def test_a_metric_of_all_samples_at_once_keeps_their_rows(name: str, auc: Objective) -> None:
     network = built(name, auc)
     network.warm(4)
     rng = np.random.default_rng(5)

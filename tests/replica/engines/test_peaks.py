@@ -12,6 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf_hpc.config import RunConfig, validate
+from aiperf_hpc.host.machine import last_level_cache_bytes
 from aiperf_hpc.replica.engines import peaks
 from aiperf_hpc.replica.engines.peaks import (
     LEAST,
@@ -20,6 +21,7 @@ from aiperf_hpc.replica.engines.peaks import (
     PeakDevice,
     Rates,
     Work,
+    array_bytes,
     rank_peak,
     sweep,
 )
@@ -78,6 +80,19 @@ def test_memory_kernels_read_and_write_what_stream_counts(device: PeakDevice) ->
         assert results["triad"].tolist() == [4.0] * 1000
     else:
         assert amounts == {"update": 12000}
+
+
+def test_arrays_are_four_times_the_last_cache() -> None:
+    assert min(array_bytes(on_cpu=True)) >= 4 * (last_level_cache_bytes() or 0)
+    assert min(array_bytes(on_cpu=True)) >= 64 * 2**20
+
+
+def test_every_precision_has_both_kernels_and_memory_one_type(torch_cpu: TorchDevice) -> None:
+    assert [(kernel, precision) for kernel, precision, _ in torch_cpu.kernels()] == [
+        *((k, p) for p in ("fp32", "bf16", "fp16") for k in ("matrix product", "convolution")),
+        ("copy", "fp32"),
+        ("triad", "fp32"),
+    ]
 
 
 def test_sizes_that_do_not_fit(torch_cpu: TorchDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,9 @@ def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) 
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_alignment(monkeypatch: pytest.MonkeyPatch, engine: RankEngine, precision: str) -> None:
+def test_parameters_and_buckets_are_aligned(
+    monkeypatch: pytest.MonkeyPatch, engine: RankEngine, precision: str
+) -> None:
     """Whatever is before them: a bias of five classes, a kernel of five channels."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 500)
     graph = residual()

@@ -226,7 +226,7 @@ def test_an_evaluation_stays_on_the_device(accelerator: Accelerator) -> None:
 
 
 @pytest.mark.parametrize("name", [*LOSSES, *QUALITIES])
-def test_losses_and_measures_stay_on_the_device(accelerator: Accelerator, name: str) -> None:
+def test_losses_and_metrics_stay_on_the_device(accelerator: Accelerator, name: str) -> None:
     pixels = (3, 2) if name in ("pixel_cross_entropy", "intersection_over_union") else ()
     output = torch.zeros(4, 5, *pixels, device=META)
     targets = {
@@ -305,7 +305,9 @@ def pinning(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     return pinned
 
 
-def test_bytes_are_copied(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_copied_as_bytes(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pinned = pinning(monkeypatch)
     images = np.zeros((2, 4, 4, 3), np.uint8)
     batch = Batch({"image": Pixels(images, Scaling((0.5,) * 3, (1.0,) * 3))}, {})

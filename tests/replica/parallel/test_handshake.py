@@ -55,7 +55,7 @@ def together(
     return ranks, errors
 
 
-def test_equal_ranks_are_in_the_attempt_of_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_ranks_use_the_attempt_of_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks, errors = together(monkeypatch, *[facts_of(VERSIONS, DATASET, 0)] * 3)
     assert errors == ["", "", ""]
     assert all(rank.ready and rank.incarnation == "0.0" and rank.hosts == HOSTS for rank in ranks)

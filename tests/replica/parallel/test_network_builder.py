@@ -97,7 +97,6 @@ def test_each_rank_compiles_for_its_shard_ahead_except_for_the_first_network() -
 def test_an_engine_that_tunes_kernels_is_also_warmed_by_the_training_thread(
     failing: int | None,
 ) -> None:
-
     def prepare(network: Quadratic) -> None:
         real, threads = network.warm, list[threading.Thread]()
 

@@ -12,7 +12,7 @@ from tests.support.trial_loop import LATER, Bench
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.run import records
-from aiperf_hpc.run.paths import FIRST
+from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 
@@ -47,6 +47,9 @@ def test_a_replica_ends_after_the_requested_number_of_trials(tmp_path: Path) -> 
     again = fixed(tmp_path, 3, attempt=LATER)
     assert again.run(5) == records.TRAININGS_DONE
     assert [started.round for started in again.events(records.TrialStarted)] == [1, 2, 3]
+    done = fixed(tmp_path, 3, attempt=Incarnation(0, 2))
+    assert done.run(5) == records.TRAININGS_DONE
+    assert len(done.events(records.TrialStarted)) == 3
 
 
 def test_a_trial_without_a_recorded_end_is_repeated(tmp_path: Path) -> None:

@@ -405,18 +405,28 @@ def test_a_trial_that_may_not_be_halved_is_not_repeated(tmp_path: Path) -> None:
     assert [t.notes for t in bench.events(records.TrialStarted)] == [(), ()]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        records.TrialEnded,
+        records.PredictionsSaved,
+        records.BestEpochSaved,
+        records.BestEpochDeleted,
+    ],
+)
 def test_a_record_that_cannot_be_written_by_the_background_thread_ends_the_replica(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[records.Event]
 ) -> None:
-    bench = Bench(tmp_path, background=Immediate())
+    scripts = [Script(accuracies=(a,), predicts=True) for a in (0.5, 0.4, 0.6)]
+    bench = Bench(tmp_path, *scripts, background=Immediate(), retention={"trials": "best"})
     append = bench.journal.append
 
     def full(event: records.AnyEvent) -> object:
-        if isinstance(event, records.TrialEnded):
+        if isinstance(event, kind):
             raise JournalError("cannot write the journal: no space")
         return append(event)
 
     monkeypatch.setattr(bench.journal, "append", full)
     with pytest.raises(JournalError, match="no space"):
         bench.run(9)
-    assert len(bench.events(records.TrialStarted)) <= 2
+    assert kind is not records.TrialEnded or len(bench.events(records.TrialStarted)) <= 2

@@ -39,8 +39,8 @@ def _dies_at_step(step: int, *accuracies: float) -> Script:
 
 def training(every: float = 0.0, **settings: object) -> dict[str, object]:
     """Return settings of ``training`` with this interval between checkpoints."""
-    settings |= {"precision": "fp32", "batch_size": 16, "max_epochs": 2}
-    return settings | {"checkpoint_interval_seconds": every}
+    usual = {"precision": "fp32", "batch_size": 16, "max_epochs": 2}
+    return {**usual, "checkpoint_interval_seconds": every, **settings}
 
 
 def cut_off(folder: Path, *scripts: Script, **settings: Any) -> Bench:  # noqa: ANN401

@@ -95,6 +95,7 @@ def test_a_run_says_what_machine_it_had(told: RunPaths) -> None:
 def test_json_and_mlperfs_file_at_once(told: RunPaths, tmp_path: Path) -> None:
     path = tmp_path / "system.json"
     done = aiperf("system", told.root, "--json", "--mlperf", path)
+    assert done.returncode == 0
     assert json.loads(done.stdout)["nodes"][0]["count"] == 2
     assert f"written to {path}; not known, and empty: division, " in done.stderr
     assert "give it by --system" in done.stderr

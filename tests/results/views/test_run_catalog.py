@@ -108,6 +108,7 @@ def test_the_list_fits_the_window(
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.chdir(runs)
     done = aiperf("list", ".")
+    assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert max(map(width, lines)) <= columns
     assert "1 folder is no run: photographs" in done.stderr

@@ -81,7 +81,7 @@ def asked_less(lines: list[Line]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (told_more, "it received 0.9 of batch size 320, but no trial has it"),
+        (told_more, "it received 0.9 for batch size 320, which no trial reached"),
         (asked_less, "it suggested 4 trials, its journal has 5"),
     ],
 )
@@ -111,7 +111,7 @@ def test_what_a_life_that_was_replaced_told_its_study_later_counts_for_nothing(
     told_more(lines)
     told_utc = datetime.fromisoformat(TOLD).timestamp()
     monkeypatch.setattr(Evidence, "fence", lambda run, journal: told_utc + 1.0)
-    said = "replicas/r0/0.0/study.log: it received 0.9 of batch size 320, but no trial has it"
+    said = "replicas/r0/0.0/study.log: it received 0.9 for batch size 320, which no trial reached"
     assert wrong(tmp_path / "before", lines) == [said]
     monkeypatch.setattr(Evidence, "fence", lambda run, journal: told_utc - 1.0)
     assert wrong(tmp_path / "behind", lines) == []

@@ -49,7 +49,7 @@ class Evaluation(NamedTuple):
 
     @property
     def error(self) -> float | None:
-        """The fraction of wrong samples; None if the metric is no fraction of samples."""
+        """The fraction of wrong samples; None if the metric is not a fraction of samples."""
         error = self.quality_metric.error
         return None if error is None else error(self.sums, self.samples)
 

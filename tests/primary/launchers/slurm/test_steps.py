@@ -250,7 +250,7 @@ TWO = Job("17", "RUNNING", 7200.0, ("n1", "n2"))
     [
         (3, 1.0, TWO, "--nodes 3: the allocation 17 has 2"),
         (2, 2.0, TWO, r"there is time for --hours 1\.983$"),
-        (2, 1.0, Job("17", "COMPLETED"), "no longer knows the job SLURM_JOB_ID"),
+        (2, 1.0, Job("17", "COMPLETED"), "no longer knows the job in SLURM_JOB_ID"),
     ],
 )
 def test_what_an_allocation_lacks(nodes: int, hours: float, job: Job, said: str) -> None:

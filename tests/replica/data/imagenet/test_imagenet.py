@@ -80,7 +80,7 @@ def test_decoded_bytes_are_normalized(imagenet_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("transforms", "cores", "parallel"), [(48, 2, 2), (1, 16, 1), (48, 0, 1), (3, 16, 3)]
 )
-def test_parallel(
+def test_decoding_threads_are_bounded(
     load: Load, transforms: int, cores: int, parallel: int, imagenet_folder: Path
 ) -> None:
     dataset = load(imagenet_folder, cores=cores, parallel_transforms=transforms)

@@ -84,7 +84,7 @@ def test_one_shard(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path)
     assert one == load_dataset_manifest(imagenet_folder, "imagenet")
 
 
-def test_several_threads(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
+def test_one_thread(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
     prepare_imagenet(imagenet_source, tmp_path / "again", Options(shards=4, cores=1))
     assert load_index(tmp_path / "again", "imagenet") == load_index(imagenet_folder, "imagenet")
 

@@ -104,5 +104,10 @@ def test_half_of_the_crops_are_mirrored() -> None:
         (1, 3000, 224, Box(0, 1499, 1, 1)),
     ],
 )
-def test_the_centre(height: int, width: int, size: int, box: Box) -> None:
+def test_the_center(height: int, width: int, size: int, box: Box) -> None:
     assert sample_order.central_box(height, width, size) == box
+
+
+def test_the_usual_normalization_constants() -> None:
+    assert np.allclose(np.array(sample_order.MEAN) / 255, (0.485, 0.456, 0.406))
+    assert np.allclose(np.array(sample_order.STD) / 255, (0.229, 0.224, 0.225))

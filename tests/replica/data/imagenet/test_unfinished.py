@@ -92,7 +92,9 @@ def test_a_damaged_finished_shard_is_rewritten(
     assert content_of(tmp_path / "x") == content_of(imagenet_folder)
 
 
-def test_another_copy(source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path) -> None:
+def test_resuming_from_another_copy(
+    source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
+) -> None:
     """A copy may be on another disk. Changed shards are rewritten to the same dataset."""
     for image in source.glob("*/*/*.JPEG"):
         os.utime(image, (1, 1))

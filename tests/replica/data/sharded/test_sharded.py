@@ -13,6 +13,7 @@ from tests.support.refusals import refused
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_dataset_manifest
+from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.extras import HDF5
 from aiperf_hpc.replica.data import hdf5, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
@@ -91,6 +92,22 @@ def test_interrupted_preparations(official: OfficialSource, source: Path, tmp_pa
     official.module.prepare(source, tmp_path / "x", Options(shards=4, report=lines.append))
     assert lines[1].startswith("resuming in ")
     assert official.module.verify(tmp_path / "x", 2).broken == ()
+
+
+def test_all_broken_samples_are_named(
+    official: OfficialSource, source: Path, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(source, tmp_path / "own"))
+    official.spoil(own, 1)
+    official.spoil(own, 3)
+    lines: list[str] = []
+    total = len(official.training) + len(official.held_out)
+    with pytest.raises(
+        DatasetError, match=rf"2 of {total} (samples|maps) are corrupt or cannot be read"
+    ):
+        official.module.prepare(own, tmp_path / "x", Options(complain=lines.append))
+    assert len(lines) == 2
+    assert not (tmp_path / "x").exists()
 
 
 def test_damage_after_the_preparation_is_found(official: OfficialSource, copy: Path) -> None:

@@ -150,7 +150,11 @@ def test_kaggles_annotations(content: str | None, message: str, source: Path) ->
         (f"{SECOND} dog", "n09999999 dog", f"train/{SECOND} is a class that .*mapping.txt does"),
         (f"{SECOND} dog", f"{SECOND} dog\nn09 x", "mapping.txt: expected a wnid and its words"),
         (f"{SECOND} dog", f"{FIRST} dog", "mapping.txt: expected a wnid .* each wnid once"),
-        (f"{SECOND} dog", f"{SECOND} dog\nn09999999 cat", "train lacks the class n09999999, which"),
+        (
+            f"{SECOND} dog",
+            f"{SECOND} dog\nn09999999 cat",
+            "train lacks the class n09999999, which .*mapping.txt names$",
+        ),
     ],
 )
 def test_kaggles_classes(old: str, new: str, message: str, source: Path) -> None:
