@@ -161,7 +161,7 @@ def test_a_graph_without_a_place_is_refused(kind: str, message: str) -> None:
         (Skip("one_relu", "hidden_relu"), "skip: no stride maps"),
         (KernelSize("nowhere", 3), "the graph has no node 'nowhere'"),
         (KernelSize("one_relu", 3), "'one_relu' is relu, which has no kernel that can grow"),
-        (KernelSize("hidden", 3), "'hidden' is dense, whose kernel cannot grow"),
+        (KernelSize("hidden", 3), "'hidden' is dense, which has no kernel that can grow"),
         (KernelSize("two_conv", 5), "kernel: 'two_conv' has kernel 5"),
         (KernelSize("two_conv", 3), "kernel: 'two_conv' has kernel 5"),
         (KernelSize("two_conv", 6), "kernel: 'two_conv' has kernel 5"),
