@@ -259,11 +259,12 @@ def evenly(count: int, most: int) -> list[int]:
 
 def _data_of(figure: Figure) -> str:
     """Return the labelled data of a figure as CSV: a column for each axis label, and a row for each
-    point. Artists without a label are decoration."""
-    rows = list[dict[str, str]]()
+    point. Artists without a label are decoration. A panel without a label of its vertical axis has
+    the one to its left."""
+    rows, vertical = list[dict[str, str]](), "y"
     for axes in figure.axes:
         horizontal = axes.get_xlabel() or "x"
-        vertical = axes.get_ylabel() or axes.get_title(loc="left") or "y"
+        vertical = axes.get_ylabel() or axes.get_title(loc="left") or vertical
         rows += [{"series": name, horizontal: x, vertical: y} for name, x, y in _series(axes)]
     text = io.StringIO()
     columns = dict.fromkeys(chain(("series",), *rows))

@@ -94,6 +94,7 @@ def test_each_hyperparameter_that_varies_has_a_panel() -> None:
     assert plot.description == "A scatter plot by batch size, kernel size."
     assert [tick.text for tick in ticks(plot.svg, "x")[0]] == ["32", "64", "96"]
     assert [tick.text for tick in ticks(plot.svg, "x")[1]] == ["3", "5"]
+    assert plot.csv.startswith('series,batch size,"best accuracy, %",kernel size\n')
     assert hyperparameters_plot(trials[:1], ACCURACY) is None
 
 
