@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import Record, RunEnded
-from aiperf_hpc.untrusted.files import open_inside
+from aiperf_hpc.untrusted.files import last_lines_inside
 
 LOOK_SECONDS = 1.0
 PERIODIC = ("progress", "heartbeat", "primary_heartbeat", "time_spent", "step_times")
@@ -50,7 +49,7 @@ def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = 
     if only is not None and not paths.replica(only).is_dir():
         raise UsageError(f"{run} has no replica {only}")
     for file in _outputs(paths, only):
-        last = _last_lines(paths.root, file, lines)
+        last = last_lines_inside(paths.root, file, lines, MOST_OUTPUT_BYTES)
         if last:
             say_lines([f"==> {file} <==", *last, ""])
     readers: dict[Path, JournalReader] = {}
@@ -107,14 +106,3 @@ def _outputs(paths: RunPaths, only: str | None) -> Iterator[Path]:
     if paths.replicas.is_dir():
         for folder in sorted(paths.replicas.iterdir(), key=lambda each: (len(each.name), each)):
             yield paths.replica_log(folder.name)
-
-
-def _last_lines(root: Path, file: Path, number: int) -> list[str]:
-    try:
-        with open_inside(root, file) as output:
-            size = os.fstat(output.fileno()).st_size
-            output.seek(max(0, size - MOST_OUTPUT_BYTES))
-            text = output.read(MOST_OUTPUT_BYTES).decode(errors="backslashreplace")
-            return text.splitlines()[-number:]
-    except FileNotFoundError:
-        return []  # There is no output yet.

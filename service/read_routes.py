@@ -15,12 +15,14 @@ from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.comparison import Comparison, compare
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.service.answers.base import Loading, Question
+from aiperf_hpc.service.answers.base import Limit, Loading, Question
 from aiperf_hpc.service.answers.candidates import CandidatesQuestion, TreeQuestion
 from aiperf_hpc.service.answers.events import Events, EventsQuery, EventsQuestion
 from aiperf_hpc.service.answers.files import FileQuestion, Files, files
 from aiperf_hpc.service.answers.machines import (
+    OutputQuestion,
     ReplicaDetail,
+    ReplicaOutput,
     ReplicaQuestion,
     TelemetryQuestion,
     configuration,
@@ -122,6 +124,7 @@ def run_routes(runs: Runs) -> APIRouter:
     _add_trial(router, reader)
     _add_routes(router, reader, TRIAL_ROUTES)
     _add_replica(router, reader)
+    _add_output(router, reader)
     _add_routes(router, reader, MACHINE_ROUTES)
     _add_events(router, reader)
     _add_files(router, reader)
@@ -201,6 +204,18 @@ def _add_replica(router: APIRouter, reader: Dependency) -> None:
     ) -> Response:
         """Return one replica with its host and its time split."""
         return await reader.answer(ReplicaQuestion(replica))
+
+
+def _add_output(router: APIRouter, reader: Dependency) -> None:
+    @router.get("/replicas/{replica}/output", response_model=ReplicaOutput)
+    async def output(
+        reader: Annotated[Reader, Depends(reader)],
+        replica: Annotated[str, Path(description="The replica's name.", examples=["r0"])],
+        limit: Annotated[Limit, Query(description="Maximum number of returned lines.")] = 200,
+    ) -> Response:
+        """Return the last lines that the processes of a replica printed, from at most the last
+        256 KiB of its output."""
+        return await reader.answer(OutputQuestion(replica, limit))
 
 
 def _add_events(router: APIRouter, reader: Dependency) -> None:

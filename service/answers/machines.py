@@ -11,11 +11,17 @@ from pydantic import Field
 from aiperf_hpc.results.views.replica_status import ReplicaStatus
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.telemetry import Telemetry, absences, telemetry_series
+from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.service.answers.base import Answer, Limit, Question
 from aiperf_hpc.service.problem import not_found
+from aiperf_hpc.streams import without_controls
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import Machine, TimePhase
+from aiperf_hpc.untrusted.files import last_lines_inside
+
+MOST_OUTPUT_BYTES = 2**18
+"""Maximum number of bytes of a replica's output that are read for an answer."""
 
 
 class Replicas(Answer):
@@ -63,9 +69,7 @@ class ReplicaQuestion:
     id: str
 
     def __call__(self, view: RunView) -> ReplicaDetail:
-        replica = view.history.replicas.get(self.id)
-        if replica is None:
-            raise not_found(f"the run has no replica {self.id!r}")
+        replica = _replica(view, self.id)
         (status,) = (each for each in view.status().replicas if each.id == self.id)
         states = Counter(str(view.history.trials[trial].state) for trial in replica.trials)
         return ReplicaDetail(
@@ -74,6 +78,33 @@ class ReplicaQuestion:
             ranks=dict(replica.described),
             trials_by_state=dict(states),
         )
+
+
+class ReplicaOutput(Answer):
+    """The end of what the processes of a replica printed."""
+
+    lines: tuple[str, ...]
+    """Last lines, oldest first; empty if nothing was printed. Control characters are escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputQuestion:
+    """Query for the output of a replica."""
+
+    id: str
+    limit: int
+
+    def __call__(self, view: RunView) -> ReplicaOutput:
+        _replica(view, self.id)
+        log = view.paths.replica_log(self.id)
+        lines = last_lines_inside(view.paths.root, log, self.limit, MOST_OUTPUT_BYTES)
+        return ReplicaOutput(lines=tuple(map(without_controls, lines)))
+
+
+def _replica(view: RunView, name: str) -> ReplicaHistory:
+    if (found := view.history.replicas.get(name)) is None:
+        raise not_found(f"the run has no replica {name!r}")
+    return found
 
 
 def machine(view: RunView) -> MachineSummary:

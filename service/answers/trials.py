@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from aiperf_hpc.run.history import Trial
 from aiperf_hpc.service.answers.base import Answer, Page, PageQuestion
 from aiperf_hpc.service.problem import not_found
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TimePhase, TrialState
+from aiperf_hpc.untrusted.bounds import in_words
 
 UNDER_WAY = (TrialState.COMPILING, TrialState.TRAINING)
 """States of trials that have not ended."""
@@ -41,6 +42,38 @@ class TrialOrder(StrEnum):
     LEARNING_RATE = "learning_rate"
     MOMENTUM = "momentum"
     WEIGHT_DECAY = "weight_decay"
+
+
+_RANGED: Final = (*Hyperparameters.model_fields, "parameters", "depth", "quality")
+_NUMBER = r"(-?\d{1,30}(\.\d{1,30})?(e[+-]?\d{1,2})?)?"
+RANGE: Final = in_words(
+    f"^({'|'.join(_RANGED)}):{_NUMBER}:{_NUMBER}$",
+    "a hyperparameter, 'parameters', 'depth' or 'quality', with a minimum and a maximum, as in "
+    "learning_rate:0.001:0.1 or depth:20:",
+)
+"""Pattern of a range of values; the minimum or the maximum may be empty."""
+
+
+class _Range(NamedTuple):
+    """Limits of a hyperparameter or another value of a trial."""
+
+    name: str
+    least: float
+    most: float
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        name, least, most = text.split(":")
+        return cls(name, float(least or -math.inf), float(most or math.inf))
+
+    def includes(self, trial: Trial) -> bool:
+        """Return whether the trial has a number in the range."""
+        if self.name == "quality":
+            value = trial.best.quality if trial.best else None
+        else:
+            started = trial.started
+            value = getattr(started, self.name, getattr(started.hyperparameters, self.name, None))
+        return isinstance(value, int | float) and self.least <= value <= self.most
 
 
 _ORDERS: Final[dict[TrialOrder, Callable[[Trial], Any]]] = {
@@ -95,13 +128,23 @@ class TrialsQuestion(PageQuestion):
     """Only trials of the graph with this hash."""
     parent: str | None = None
     """Only trials whose parent is this trial."""
+    range: tuple[Annotated[str, Field(pattern=RANGE)], ...] = Field(
+        (), max_length=len(_RANGED), examples=[["learning_rate:0.001:0.1"]]
+    )
+    """Only trials with values in these ranges: name, minimum and maximum; either limit may be
+    empty."""
     sort: TrialOrder = TrialOrder.STARTED
     """Sort key of the trials."""
     descending: bool = False
     """Sort in descending order."""
 
     def __call__(self, view: RunView) -> Trials:
-        found = [trial for trial in view.ordered_trials() if self._matches(trial)]
+        ranges = [_Range.parse(text) for text in self.range]
+        found = [
+            trial
+            for trial in view.ordered_trials()
+            if self._matches(trial) and all(each.includes(trial) for each in ranges)
+        ]
         if self.sort is not TrialOrder.STARTED or self.descending:
             found.sort(key=_order(self.sort, view.until), reverse=self.descending)
         page = found[self.offset : self.offset + self.limit]

@@ -150,6 +150,15 @@ export function events({ events: latest }) {
       h("span", { class: "component" }, event.component), h("span", {}, event.text))));
 }
 
+/** Return the end of a replica's output. */
+export function output({ lines }, context, width, { filters: { replica } }) {
+  if (!lines.length) return h("p", { class: "none" }, `${replica} has printed nothing.`);
+  return [
+    h("p", { class: "lead" }, `The last ${number(lines.length, "line")}, updated while the end is visible.`),
+    h("pre", { class: "output", role: "region", "aria-label": `Output of ${replica}`, tabindex: 0 }, lines.join("\n")),
+  ];
+}
+
 /** Return links to the report's files. */
 export function files({ files: found }, { run }) {
   const shown = found.filter(({ name }) => ["report.html", "report.json", "result.txt", "run.yaml"].includes(name));

@@ -4,8 +4,8 @@ import { Refused, headlineQuantities, listen, ofRun, text } from "./api.js";
 import { obey, possible, runChanges } from "./changes.js";
 import { h, reordered, show } from "./dom.js";
 import { machines, nodeAt, nodeText, nodesOf, paintMap, telemetry } from "./machines.js";
-import { parallel } from "./parallel.js";
-import { alerts, events, files, headline, inFlight, subtitle } from "./parts.js";
+import { parallel, selectRanges } from "./parallel.js";
+import { alerts, events, files, headline, inFlight, output, subtitle } from "./parts.js";
 import { CURVE, progress } from "./progress.js";
 import { timeSplit } from "./time.js";
 import { tree, walk } from "./tree.js";
@@ -16,6 +16,8 @@ const EVENTS = 100;
 const LOADING = "The run's records are being read.";
 const RETRY_MILLISECONDS = 500;
 const IDLE_FACTOR = 200; // A part is drawn at most for 0.5 % of the time.
+/** Paths of parts that are requested only with a certain filter. */
+const FILTERED = { events: ({ kind }) => (kind ? ["events"] : null), output: ({ replica }) => (replica ? ["replicas", replica, "output"] : null) };
 const INTERVAL_MILLISECONDS = 5000; // A run that has ended sends no events, but may get its report.
 /**
  * The parts: the request, its minimum interval in seconds, and the text without content, which
@@ -31,6 +33,7 @@ const PARTS = [
   { part: "trial", path: null, query: () => "", seconds: 2, draw: trialDetail, none: "The trial is being read." },
   { part: "telemetry", path: null, query: ({ filters }) => `?points=240&host=${encodeURIComponent(filters.host)}`, seconds: 4, draw: telemetry, none: "The node has reported no telemetry." },
   { part: "events", path: null, query: ({ filters }) => `?limit=${EVENTS}&kind=${encodeURIComponent(filters.kind)}`, seconds: 1, draw: events, none: "There are no such events." },
+  { part: "output", path: null, query: () => "?limit=200", seconds: 2, draw: output, none: "Select a replica to read its output." },
   { part: "files", path: ["files"], query: () => "", seconds: 10, draw: files, none: "" },
 ];
 
@@ -43,8 +46,9 @@ export function runView(main, frame, name) {
   const map = main.querySelector("canvas");
   const hosts = main.querySelector("#host");
   const coloring = main.querySelector("#coloring");
-  const context = { run: name, status: null, trial: null };
-  const parts = PARTS.map((each) => ({ ...each, requested: -Infinity, cost: 0, busy: false, answer: null, offset: 0, filters: {}, order: { sort: "started", descending: true } }));
+  const replicas = main.querySelector("[data-of=output] select");
+  const context = { run: name, status: null, trial: null, ranges: {} };
+  const parts = PARTS.map((each) => ({ ...each, requested: -Infinity, cost: 0, busy: false, answer: null, offset: 0, filters: {}, ranges: {}, order: { sort: "started", descending: true } }));
   const named = (which) => parts.find((each) => each.part === which);
   let allowed = [];
   let quantities = [];
@@ -52,7 +56,7 @@ export function runView(main, frame, name) {
   let last = null;
   let nodes = [];
   let machinesDue = -Infinity;
-  let listed = []; // The hosts that the reader can select.
+  const offered = new Map(); // The names in each field that the reader can select.
   let over = null;
   let silence = null;
   let timer = null;
@@ -92,15 +96,20 @@ export function runView(main, frame, name) {
     if (context.status === null) return;
     const began = performance.now();
     nodes = nodesOf(context.status);
-    if (nodes.some(({ host }, place) => host !== listed[place]) || nodes.length !== listed.length) {
-      listed = nodes.map(({ host }) => host);
-      show(hosts, listed.map((host) => h("option", { "data-key": host }, host)));
-    }
+    offer(hosts, nodes.map(({ host }) => host));
+    offer(replicas, ["", ...context.status.replicas.map(({ id }) => id)]);
     fill("machines", machines(context.status, nodes, coloring.value));
     main.querySelector("#map").hidden = nodes.length < 2;
     if (nodes.length > 1) paintMap(map, nodes, coloring.value, hosts.value);
     selectNode();
     machinesDue = performance.now() + IDLE_FACTOR * (performance.now() - began);
+  }
+
+  function offer(field, names) {
+    const before = offered.get(field) ?? [];
+    if (names.length === before.length && names.every((each, place) => each === before[place])) return;
+    offered.set(field, names);
+    show(field, names.map((each) => h("option", { "data-key": each, value: each }, each || "none")));
   }
 
   function selectNode() {
@@ -144,7 +153,7 @@ export function runView(main, frame, name) {
       if (answer === null) {
         each.requested = -Infinity;
         later(() => refresh(each), RETRY_MILLISECONDS, signal);
-      } else if (answer !== each.answer && !signal.aborted && asked === request(each)) {
+      } else if (answer !== each.answer && !signal.aborted && asked === request(each) && atEnd(each)) {
         each.answer = answer;
         draw(each);
       }
@@ -163,6 +172,13 @@ export function runView(main, frame, name) {
     fill(each.part, each.draw(JSON.parse(each.answer), context, width, each));
     each.cost = performance.now() - began;
     if (each.part === "tree") reveal();
+    if (each.part === "output") part("output").querySelector("pre")?.scrollTo(0, Number.MAX_SAFE_INTEGER);
+  }
+
+  /** Return whether the end of a part's text is visible: new lines would move what is read above it. */
+  function atEnd(each) {
+    const text_ = part(each.part).querySelector("pre");
+    return text_ === null || text_.scrollHeight - text_.scrollTop - text_.clientHeight < 4;
   }
 
   /** Scroll the tree, but not the page, to the selected network. */
@@ -211,9 +227,9 @@ export function runView(main, frame, name) {
   function filtered(form) {
     const filters = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
     const each = named(form.dataset.of);
-    const path = each.part === "events" ? (filters.kind ? ["events"] : null) : each.path;
-    restart(each, { filters, path, offset: 0 });
+    restart(each, { filters, path: each.part in FILTERED ? FILTERED[each.part](filters) : each.path, offset: 0 });
     if (each.part === "events") keep([]);
+    if (each.part === "output") fill("output", null);
   }
 
   for (const form of main.querySelectorAll("form[data-of]")) {
@@ -229,6 +245,11 @@ export function runView(main, frame, name) {
   part("parallel").addEventListener("click", (event) => {
     const { trial } = event.target.closest("path")?.dataset ?? {};
     if (trial) location.hash = `#/runs/${encodeURIComponent(name)}/trials/${encodeURIComponent(trial)}`;
+  });
+  selectRanges(part("parallel"), (ranges) => {
+    context.ranges = ranges;
+    draw(named("parallel"));
+    restart(named("trials"), { ranges, offset: 0 });
   });
   map.addEventListener("click", (event) => {
     hosts.value = nodeAt(map, event, nodes)?.host ?? hosts.value;

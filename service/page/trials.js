@@ -8,13 +8,14 @@ const ROWS = 25;
 const HYPERPARAMETERS = ["batch_size", "kernel_size", "learning_rate", "momentum", "weight_decay"];
 
 /** Return the query of a page of trials. */
-export function trialsQuery({ filters, order, offset }) {
-  return `?${new URLSearchParams({ ...filters, ...order, offset, limit: ROWS })}`;
+export function trialsQuery({ filters, order, offset, ranges }) {
+  const limits = Object.entries(ranges).map(([name, [least, most]]) => ["range", `${name}:${least}:${most}`]);
+  return `?${new URLSearchParams([...Object.entries({ ...filters, ...order, offset, limit: ROWS }), ...limits])}`;
 }
 
 /** Return a page of trials; null if the run has none. */
-export function trials({ trials: rows, total, offset }, { run, status }, width, { order, filters }) {
-  if (!total && !Object.keys(filters).length) return null;
+export function trials({ trials: rows, total, offset }, { run, status }, width, { order, filters, ranges }) {
+  if (!total && !Object.keys({ ...filters, ...ranges }).length) return null;
   const columns = [["Trial", "short", "started"], ["Place", "short"], ["State", "", "state"], ["Replica", "", "replica"], ["Round", "number", "round"],
     [capitalized(metricLabel(status.metric)), "number", "quality"], ["Epochs", "number", "epochs"],
     ...HYPERPARAMETERS.map((name) => [capitalized(metricLabel(name)), "number", name]), ["Parameters", "number", "parameters"],
@@ -28,15 +29,15 @@ export function trials({ trials: rows, total, offset }, { run, status }, width, 
   return [
     rows.length ? table("Trials", columns, rows.map(cells), "trials", { order, keys: rows.map(({ id }) => id) })
       : h("p", { class: "none" }, "No trial matches the filters."),
-    pages(offset, rows.length, total),
+    pages(offset, rows.length, total, Object.keys(ranges).length ? " in the selected ranges" : ""),
   ];
 }
 
-function pages(offset, shown, total) {
+function pages(offset, shown, total, where) {
   const last = Math.max(0, Math.ceil(total / ROWS) - 1) * ROWS;
   const button = (text, to, off) => h("button", { type: "button", "data-offset": to, disabled: off }, text);
   return h("nav", { class: "pages", "aria-label": "Pages of trials" },
     button("First", 0, offset === 0), button("Previous", Math.max(0, offset - ROWS), offset === 0),
-    h("span", {}, shown ? `${whole(offset + 1)}–${whole(offset + shown)} of ${number(total, "trial")}` : number(total, "trial")),
+    h("span", {}, shown ? `${whole(offset + 1)}–${whole(offset + shown)} of ${number(total, "trial")}` : number(total, "trial"), where),
     button("Next", offset + ROWS, offset >= last), button("Last", last, offset >= last));
 }

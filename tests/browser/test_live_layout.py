@@ -34,6 +34,7 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
     live.damage("r1")
     family = live.family()
     live.sample()
+    live.paths.replica_log("r0").write_text("a long line " * 50)
     trial = f"{RUN}/trials/{family.child}"
     for fragment, part, ready in (("", "list", NAME), (trial, "trial", "Layers")):
         page.open(fragment, width=width, scheme=scheme, policy=False)
@@ -44,6 +45,8 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
         if fragment:
             page.shows("[data-part=tree]", family.grandchild)
             page.shows("[data-part=time]", "train")
+            page.enter("[data-of=output] select", "r0")
+            page.shows("[data-part=output]", "a long line")
         assert_accessible(page.browser, axe)
         assert page.evaluate("document.documentElement.scrollWidth") == width
 

@@ -139,6 +139,56 @@ def test_trials_are_sorted_filtered_and_lead_to_the_tree(page: Page, live: LiveR
     assert page.count("svg.parallel path") == 3
 
 
+def test_ranges_filter_lines_and_the_table_of_trials(page: Page, live: LiveRun) -> None:
+    family = live.family()
+    page.open(RUN)
+    page.holds("document.querySelectorAll('svg.parallel path').length === 3")
+    page.of("[data-axis=quality]", "it.scrollIntoView({block: 'center', behavior: 'instant'})")
+    box = page.of("[data-axis=quality]", "it.getBoundingClientRect().toJSON()")
+    x, top = box["x"] + box["width"] / 2, box["y"]
+    for kind, y in (("Pressed", top), ("Moved", top + 90), ("Released", top + 90)):
+        page.browser.call("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y,
+                          button="left", buttons=1, clickCount=1)  # fmt: skip
+    page.shows("[data-part=parallel] [role=status]", "1 of these trials")
+    page.shows("[data-part=trials]", "1–1 of 1 trial in the selected ranges")
+    assert page.text("[data-part=trials] tbody th") == family.grandchild
+    assert page.all("svg.parallel .out", "it.dataset.trial") == [family.parent, family.child]
+    assert not page.evaluate("location.hash").endswith("trials"), "no trial was selected"
+    page.press("Escape")
+    page.shows("[data-part=trials]", "1–3 of 3 trials")
+    assert page.count("svg.parallel .out") == 0
+    page.enter(".ranges [name=quality]", "0.55")
+    page.shows("[data-part=trials]", "1–2 of 2 trials in the selected ranges")
+    page.click(".ranges button")
+    page.holds("document.querySelectorAll('svg.parallel .out').length === 0")
+
+
+def test_the_output_of_a_replica_is_followed(page: Page, live: LiveRun) -> None:
+    hostile = "<img src=x onerror=alert(1)>"
+    log = live.paths.replica_log("r1")
+    log.write_text(f"{hostile}\n" + "a line\n" * 300)
+    page.open(RUN)
+    page.holds("document.querySelectorAll('[data-of=output] option').length === 3")
+    page.enter("[data-of=output] select", "r0")
+    page.shows("[data-part=output]", "r0 has printed nothing.")
+    page.enter("[data-of=output] select", "r1")
+    page.shows("[data-part=output]", "The last 200 lines")
+    with log.open("a") as file:
+        file.write(f"{hostile}\x1b[2J\n")
+        file.flush()
+        page.shows("pre.output", f"a line {hostile}\\x1b[2J")
+        page.of("pre.output", "it.scrollTo(0, 0)")
+        file.write("later\n")
+        file.flush()
+        page.holds("performance.getEntriesByType('resource').filter(each =>"
+                   " each.name.includes('/output')).length >= 8")  # fmt: skip
+        assert "later" not in (page.text("pre.output") or ""), "the text is not moved"
+        page.of("pre.output", "it.scrollTo(0, it.scrollHeight)")
+        page.shows("pre.output", "later")
+    page.enter("[data-of=output] select", "")
+    page.shows("[data-part=output]", "Select a replica")
+
+
 def test_the_cursor_of_a_chart_is_moved_by_keys(page: Page, live: LiveRun) -> None:
     live.epoch(live.begin(), 1, correct=90)
     page.open(RUN)

@@ -20,6 +20,7 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import ReplicaExited, StopRequested
 from aiperf_hpc.service.answers.events import EventLog, EventsQuery, EventsQuestion
+from aiperf_hpc.service.answers.machines import MOST_OUTPUT_BYTES
 
 RUN = "/api/v1/runs/run"
 
@@ -38,7 +39,7 @@ def client(view: RunView) -> Iterator[TestClient]:
         yield client
 
 
-def _get(client: TestClient, path: str, **query: str | int | bool | None) -> Any:  # noqa: ANN401
+def _get(client: TestClient, path: str, **query: str | int | list[str] | None) -> Any:  # noqa: ANN401
     answer = client.get(f"{RUN}/{path}", params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -84,7 +85,27 @@ def test_a_trial_has_its_curve_and_its_layers(client: TestClient, view: RunView)
     assert sum(layer["parameters"] for layer in detail["layers"]) == detail["trial"]["parameters"]
 
 
-@pytest.mark.parametrize("path", ["trials/none", "replicas/none", "files/none", "nothing"])
+def test_trials_are_filtered_by_ranges(client: TestClient) -> None:
+    trials = _get(client, "trials")["trials"]
+    counts = sorted({each["parameters"] for each in trials})
+    low, high = counts[1], counts[-2]
+    found = _get(client, "trials", range=[f"parameters:{low}:{high}", "learning_rate:1e-9:"])
+    assert 0 < found["total"] < len(trials)
+    within = [t["id"] for t in trials if low <= t["parameters"] <= high]
+    assert [t["id"] for t in found["trials"]] == within
+    best = max(t["best_quality"] for t in trials if t["best_quality"] is not None)
+    assert _get(client, "trials", range=f"quality:{best}:")["total"] == 1
+    assert _get(client, "trials", range="optimizer:0:1")["total"] == 0, "a name is no number"
+    answer = client.get(f"{RUN}/trials", params={"range": ["depth:1:2", "depth:x:"]})
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["where"] == "query.range.1"
+    assert error["message"].startswith("should be a hyperparameter, 'parameters', 'depth' or")
+
+
+@pytest.mark.parametrize(
+    "path", ["trials/none", "replicas/none", "replicas/none/output", "files/none", "nothing"]
+)
 def test_what_a_run_has_not_is_not_found(client: TestClient, path: str) -> None:
     answer = client.get(f"{RUN}/{path}")
     assert answer.status_code == 404
@@ -133,6 +154,23 @@ def test_a_replica_with_its_time(client: TestClient, view: RunView) -> None:
     detail = _get(client, "replicas/r1")
     assert detail["seconds"] == view.history.replicas["r1"].seconds
     assert sum(detail["trials_by_state"].values()) == len(view.history.replicas["r1"].trials)
+
+
+def test_the_end_of_a_replica_s_output(client: TestClient, view: RunView) -> None:
+    assert _get(client, "replicas/r0/output") == {"lines": []}, "it printed nothing"
+    log = view.paths.replica_log("r1")
+    long = MOST_OUTPUT_BYTES * b"x" + b"\n"
+    log.write_bytes(long + b"epoch 1\repoch 2\n\x1b[31m<b>red</b>\n\xff\n")
+    lines = _get(client, "replicas/r1/output")["lines"]
+    assert lines[1:] == ["epoch 1", "epoch 2", "\\x1b[31m<b>red</b>", "\\xff"]
+    assert 0 < len(lines[0]) < MOST_OUTPUT_BYTES
+    assert _get(client, "replicas/r1/output", limit=2)["lines"] == lines[-2:]
+    log.unlink()
+    log.symlink_to("/etc/passwd")
+    answer = client.get(f"{RUN}/replicas/r1/output?limit=3")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        503, f"cannot read the run: {log}: a link instead of a file"
+    )  # fmt: skip
 
 
 def test_what_was_asked_for_and_what_it_ran_on(client: TestClient, view: RunView) -> None:

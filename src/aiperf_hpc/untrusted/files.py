@@ -128,6 +128,19 @@ def bytes_inside(root: Path, path: Path, most: int = MOST_BYTES) -> bytes:
         return _whole(file, path, most)
 
 
+def last_lines_inside(root: Path, path: Path, lines: int, most: int) -> list[str]:
+    """Return the last lines of a text file of a run, from at most ``most`` bytes at its end.
+
+    A file that does not exist has no lines. Raises the errors of ``open_inside``.
+    """
+    try:
+        with open_inside(root, path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            return file.read(most).decode(errors="backslashreplace").splitlines()[-lines:]
+    except FileNotFoundError:
+        return []
+
+
 def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:
     """Return the content of a file that may be a link. Raises the errors of ``bytes_inside``."""
     with open_regular(path) as file:
