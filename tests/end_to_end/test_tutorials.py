@@ -1,4 +1,4 @@
-"""The commands of the laptop's tutorial, as they stand there, one after another."""
+"""The commands of the laptop's tutorial, as they stand there, and the output that it shows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from tests.support.command import aiperf
 from tests.support.waiting import PATIENCE_SECONDS, until
 
+from aiperf_hpc.config import load_config
+
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorials" / "laptop.md"
 LONGER = ("--hours 0.05", "--hours 1")
@@ -19,6 +21,12 @@ LONGER = ("--hours 0.05", "--hours 1")
 however long that takes."""
 RUN = re.compile(r"\d{8}-\d{6}-quickstart-[0-9a-f]{4}")
 """The name of the run that the tutorial shows."""
+OTHER_ELSEWHERE = ("aiperf doctor", "aiperf system", "aiperf peaks")
+"""Commands whose output depends on the machine."""
+LATER = {"completed", "conv", "convolution", "ended", "grown", "hpo", "kernel"}
+LATER |= {"queued", "relu", "train", "trained"}
+"""Words of a complete run that the stopped run may not print."""
+WORD = re.compile(r"[A-Za-z][a-z]{2,}")
 
 
 def commands() -> list[str]:
@@ -69,3 +77,28 @@ def test_verification_finds_only_the_forgery(outputs: dict[str, tuple[int, str]]
     assert "records: consistent; unsigned" in honest
     assert re.search(r"^FAILED +samples ", forged, re.MULTILINE)
     assert "records: inconsistent; failed: " in forged
+
+
+def _shown() -> dict[str, str]:
+    """The output that the tutorial shows below each command."""
+    blocks = re.findall(r"```console\n(.*?)```", TUTORIAL.read_text("utf-8"), re.DOTALL)
+    parts = (part.partition("\n") for block in blocks for part in block.split("$ ")[1:])
+    return {command: output for command, _, output in parts if output}
+
+
+def test_the_shown_output_has_the_words_of_the_output(
+    outputs: dict[str, tuple[int, str]],
+) -> None:
+    shown = {c: text for c, text in _shown().items() if not c.startswith(OTHER_ELSEWHERE)}
+    assert len(shown) >= 6
+    missing = {
+        command: set(WORD.findall(RUN.sub("", text))) - set(WORD.findall(outputs[command][1]))
+        for command, text in shown.items()
+    }
+    assert {command: words - LATER for command, words in missing.items() if words - LATER} == {}
+
+
+def test_the_shown_batch_sizes_are_configured() -> None:
+    batches = set(map(int, re.findall(r"batch (\d+)", TUTORIAL.read_text("utf-8"))))
+    assert batches
+    assert batches <= set(load_config("quickstart").hpo.space.batch_size.choices or ())
