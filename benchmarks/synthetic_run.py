@@ -1,7 +1,8 @@
 """A finished run of any size for the other benchmarks, written in seconds.
 
 A few replicas are played record by record, with real graphs and morphisms; all others are
-copies of them under other names and at other times. ``aiperf verify`` passes on the result.
+copies of them under other names and at other times. ``aiperf verify`` passes on the result: its
+format is version 1, of which neither clocks nor studies nor digests of journals are required.
 
 python benchmarks/synthetic_run.py FOLDER --replicas 4096        # about 1,000,000 records
 """
@@ -272,7 +273,7 @@ def draw(graph: Graph, rng: np.random.Generator) -> tuple[Morphism, Graph]:
 def lines_of(moments: Sequence[Moment], replica: str, start: float, seq: int = 0) -> str:
     """Return the journal's lines of ``moments``, under a replica's name."""
     lines = [
-        f'{{"v":2,"seq":{number},"utc":{start + moment.seconds!r},'
+        f'{{"v":1,"seq":{number},"utc":{start + moment.seconds!r},'
         f'"mono":{4321.0 + moment.seconds!r},"event":{moment.event}}}\n'
         for number, moment in enumerate(moments, seq)
     ]
@@ -348,7 +349,14 @@ def write_primary(paths: RunPaths, replicas: int, hours: float, start: float, en
             gone = [records.JobState(replica=n, phase=JobPhase.DONE, node=n) for n in names]
             reason = records.RunEnded(reason="the run's time is over")
             written += len(journal.append_all([*gone, reason]))
+    of_version_1(paths.primary_journal)
     return written
+
+
+def of_version_1(journal: Path) -> None:
+    """Turn the records of a journal into those of version 1."""
+    lines = journal.read_bytes()
+    journal.write_bytes(lines.replace(b'{"v":2,"seq":', b'{"v":1,"seq":'))
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +390,7 @@ def write_run(
     """
     paths = RunPaths(root)
     chosen = RunManifest(
+        schema_version=1,
         run_id=f"synthetic-{replicas}n",
         nodes=replicas,
         hours=hours,

@@ -20,6 +20,7 @@ from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
 from aiperf_hpc.primary.control.elasticity import request_nodes
+from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.primary.control.prepare import require_packages
 from aiperf_hpc.primary.control.resume import all_have_ended, check_resumable, end_leftovers
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
@@ -30,7 +31,7 @@ from aiperf_hpc.results.terminal.status_line import going_on
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.records import NodesRefused, RunEnded, TakenOver
+from aiperf_hpc.run.records import AnyEvent, NodesRefused, RunEnded, TakenOver
 from aiperf_hpc.run.requests import Service
 from aiperf_hpc.streams import warn
 
@@ -133,8 +134,16 @@ def _end_for_its_primary(view: RunView) -> None:
             journal.append(TakenOver(command="stop", host=socket.gethostname(), pid=os.getpid()))
             clock = start_at_the_end(view.history, view.manifest.replicas)
             ended = RunEnded(reason="stopped by `aiperf stop`; its primary had died")
-            journal.append_all([*clock, ended])
+            journal.append_all([*clock, *_last_digests(view, journal), ended])
             _release_nodes(view)
+
+
+def _last_digests(view: RunView, journal: JournalWriter) -> list[AnyEvent]:
+    """Record the journals' digests at the end; nothing for a run without any."""
+    if not view.manifest.monitored:
+        return []
+    with JournalWriter(view.paths.journal_digests) as own:
+        return [JournalDigests(view.history, journal, own, seconds=0.0).take(0.0)]
 
 
 def _release_nodes(view: RunView) -> None:

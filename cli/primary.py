@@ -108,10 +108,7 @@ def conduct_run(
             digest=writer,
             clocks=read_clocks,
             journal_digests=JournalDigests(
-                view.history,
-                journal,
-                digests,
-                seconds=manifest.config.journal.digest_interval_seconds,
+                view.history, journal, digests, seconds=manifest.config.digest_seconds
             ),
             show=show,
             description=describe_rank(manifest.folders(paths)),  # Before the clock starts.

@@ -141,11 +141,11 @@ class Controller:
                 wait_limit=self._launcher.wait_limit or WaitLimit(),
             )
         if started.mono >= self._deadline:
-            self._run.journal.append(RunEnded(reason=TIME_OVER))
+            self._run.journal.append_all([*self._new_digests(), RunEnded(reason=TIME_OVER)])
             return TIME_OVER
         if self._interrupts.count and first:
             # The replicas of a resumed run may be active: it is stopped like any other run.
-            self._run.journal.append(RunEnded(reason=INTERRUPTED))
+            self._run.journal.append_all([*self._new_digests(), RunEnded(reason=INTERRUPTED)])
             return INTERRUPTED
         about: list[AnyEvent] = [*self._timekeeping.at_start()]
         if self._run.description is not None:
@@ -310,7 +310,7 @@ class Controller:
             self._update_digest()
             self._restore_manifest()
             self._record_lost_journals()
-            self._record_digests()
+        self._record_digests()
         now = self._clock.monotonic()
         self._next_look = now + rest_after(now - began, self._timing.look)
 

@@ -62,7 +62,7 @@ class JournalDigests:
             digests = self._grown(new_primary=self._due is None)
         self._due = now + self._seconds
         self._own.append(digests)
-        return DigestsRecorded(digest=self._own.digest)
+        return DigestsRecorded(digest=self._own.digest, journals=len(self._names))
 
     def publish(self, retry: Retry) -> None:
         """Publish the digest of the primary's journal to the replicas.

@@ -114,6 +114,18 @@ class Step(NamedTuple):
     """Whether the monotonic clock, which cannot be set, did not run backward."""
 
 
+class RecordedDigest(NamedTuple):
+    """A recorded digest of ``journal_digests.jsonl``."""
+
+    utc: float
+    """Time of the record, UTC seconds."""
+    offset: int
+    """Bytes of the journal up to and including that record."""
+    digest: JournalDigest
+    journals: int | None
+    """Number of journals in its last record; None if not recorded."""
+
+
 class WitnessAnswer(NamedTuple):
     """An external answer to a digest of the primary's journal."""
 
@@ -166,6 +178,9 @@ class Journal:
         """Time of every record, UTC seconds."""
         self.first: RareRecord | None = None
         """First record, of any kind."""
+        self.formats: dict[int, int] = {}
+        """Number of the first record of each version of the format, except those of a command in
+        the place of a primary: it may be of a later version."""
         self.kinds: dict[type[records.Event], int] = {}
         """Number of the first record of each kind."""
         self.late_records: list[str] = []
@@ -184,8 +199,8 @@ class Journal:
         """Successive writers: the primaries, or the process of a replica."""
         self.steps: list[Step] = []
         """Steps of UTC relative to the monotonic clock."""
-        self.digests: list[tuple[float, JournalDigest]] = []
-        """Recorded digests of ``journal_digests.jsonl``, with their UTC seconds."""
+        self.digests: list[RecordedDigest] = []
+        """Recorded digests of ``journal_digests.jsonl``."""
         self.seen: list[tuple[float, JournalDigest]] = []
         """Digests of the primary's journal that the replica recorded, with their UTC seconds."""
         self.answers: list[WitnessAnswer] = []
@@ -195,7 +210,7 @@ class Journal:
         self.offset = 0
         """Bytes up to and including the next record to add."""
         self.ends_without_digests = False
-        """Whether a primary that recorded journal digests ended the run without final digests."""
+        """Whether a record ends the run without final digests of the journals."""
         self.reopened: list[str] = []
         """Descriptions of records that start or end the run after its end."""
         self.ended = False
@@ -206,7 +221,6 @@ class Journal:
         self._over = False
         self._under_way = ("", 0.0)
         """Trial that last started or executed samples, with the monotonic time."""
-        self._records_digests = False
 
     @property
     def attempt_began_utc(self) -> float | None:
@@ -276,18 +290,17 @@ class Journal:
         elif isinstance(event, records.PrimaryDigestSeen):
             self.seen.append((record.utc, event.digest))
         elif isinstance(event, records.DigestsRecorded):
-            self.digests.append((record.utc, event.digest))
-            self._records_digests = True
+            self.digests.append(
+                RecordedDigest(record.utc, self.offset, event.digest, event.journals)
+            )
         elif isinstance(event, records.Witnessed):
             self.answers.append(WitnessAnswer(record.utc, self.offset, event.statement.head, event))
         elif isinstance(event, records.TimeStamped):
             self.answers.append(WitnessAnswer(record.utc, self.offset, event.digest, event))
-        elif isinstance(event, records.TakenOver):
-            self._records_digests = False
         elif isinstance(event, BOUNDS):
-            if self._records_digests and isinstance(event, records.RunEnded):
-                self.ends_without_digests |= self.digests[-1][0] != record.utc
-            self._records_digests = False
+            if isinstance(event, records.RunEnded):
+                final = self.digests[-1].utc if self.digests else None
+                self.ends_without_digests |= final != record.utc
             if self._over:
                 self.reopened.append(f"record {record.seq}: {event.type} after the run had ended")
             self._over |= isinstance(event, records.RunEnded)
@@ -295,6 +308,10 @@ class Journal:
         self._compare_clocks(record)
         if self.processes:
             self.processes[-1].add(record)
+        if record.v not in self.formats:
+            writer = self.processes[-1].start.event if self.processes else None
+            if not isinstance(writer, records.TakenOver):
+                self.formats[record.v] = record.seq
 
     def _track_end(self, record: Record) -> None:
         kind = type(record.event)

@@ -8,7 +8,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,6 +20,7 @@ from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Journal
 from aiperf_hpc.rules.rule import Checked, Findings
 from aiperf_hpc.run.journal_digest import PREFIX_DIGITS, Hash, digest_line, new_hash
+from aiperf_hpc.run.liveness import PAUSE_SECONDS
 from aiperf_hpc.run.records import JournalDigestsRecord
 from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.untrusted.bounds import MOST_COUNT
@@ -28,6 +29,10 @@ from aiperf_hpc.untrusted.files import open_inside, open_regular
 APART: Final = 5.0
 """Maximum seconds by which records of two hosts may be out of order, in addition to the known
 offset of their clocks."""
+GAP_INTERVALS: Final = 3.0
+"""Maximum number of intervals between two recorded digests, or two sent to a trusted witness."""
+GAP_SECONDS: Final = 60.0
+"""Seconds that are added to these intervals for delays of storage and network."""
 LATE: Final = 60.0
 """Seconds before the end in which processes other than trainers may still have written."""
 
@@ -116,19 +121,46 @@ class _Digests:
 def digests(run: Evidence) -> Findings:
     """Journals match the digests recorded by the primary, and its own the replicas' digests.
 
-    Earlier versions recorded no digests.
+    They were recorded as often as configured, and at the end. Earlier versions recorded none, and
+    simulations record none.
     """
     yield Checked(sum(len(each.digests) + len(each.seen) for each in run.journals.values()))
     own = run.journals.get(run.paths.primary_journal)
     if own is None:
         return
-    if own.ends_without_digests:
-        yield "the primary, which recorded journal digests, ended the run without final ones"
+    if run.manifest.monitored:
+        yield from _missing(run, own)
     yield from _seen(run, own)
     if own.digests:
         found = _Digests()
         yield from _read(run, own, found)
         yield from _journals(run, found)
+
+
+def _missing(run: Evidence, own: Journal) -> Iterator[str]:
+    """Digests were recorded while a primary worked, and at the end of the run.
+
+    A pause without any record does not count as work: the primary may have been suspended.
+    """
+    most = longest_gap(run.config.digest_seconds)
+    begins = {each.utc for each in own.digests} | {each.start.utc for each in own.processes}
+    silent = longest = 0.0
+    for before, utc in pairwise(own.times):
+        gap = utc - before
+        silent = 0.0 if utc in begins else silent + (gap if 0.0 < gap <= PAUSE_SECONDS else 0.0)
+        longest = max(longest, silent)
+    if longest > most:
+        yield (
+            f"the primary worked for {longest:.0f} s without recording the journals' digests; "
+            f"at most {most:.0f} s are allowed"
+        )
+    if own.ends_without_digests:
+        yield "the run ended without final digests of the journals"
+
+
+def longest_gap(interval: float) -> float:
+    """Return the most seconds between two digests recorded or sent at this interval."""
+    return GAP_INTERVALS * interval + GAP_SECONDS
 
 
 def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
@@ -138,11 +170,11 @@ def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
         path = run.paths.earlier_journal_digests
     try:
         with open_inside(run.paths.root, path) as file:
-            content = file.read(min(own.digests[-1][1].bytes, os.fstat(file.fileno()).st_size))
+            content = file.read(min(own.digests[-1].digest.bytes, os.fstat(file.fileno()).st_size))
     except OSError as error:
         yield f"{path.name} cannot be read: {reason_of(error)}"
         return
-    stated = [digest for _, digest in own.digests]
+    stated = [each.digest for each in own.digests]
     made = list(prefixes(content, (digest.bytes for digest in stated)))
     same = (m.sha256 == digest.sha256 for m, digest in zip(made, stated, strict=False))
     if len(made) < len(stated) or not all(same):
@@ -158,6 +190,12 @@ def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
         if not isinstance(event, JournalDigestsRecord) or not found.add(record.utc, event):
             yield f"{path.name}, line {number + 1} does not follow from the previous line"
             return
+        covered = own.digests[number].journals if number < len(own.digests) else None
+        if covered not in (None, len(event.appended_bytes)):
+            yield (
+                f"{path.name}, line {number + 1} has {len(event.appended_bytes)} journals, the "
+                f"primary recorded {covered}"
+            )
 
 
 def _journals(run: Evidence, found: _Digests) -> Iterator[str]:
@@ -181,7 +219,7 @@ def _journals(run: Evidence, found: _Digests) -> Iterator[str]:
             yield f"the journals differ from what the primary had read by {_time(found, number)}"
             break
     primary = run.paths.primary_journal
-    if run.history.end_utc is not None and run.journals[primary].digests[-1][0] == run.end:
+    if run.history.end_utc is not None and run.journals[primary].digests[-1].utc == run.end:
         yield from _after(run, {paths[n]: c for n, c in found.growths.items() if n in paths})
 
 

@@ -11,7 +11,7 @@ from aiperf_hpc.datasets import unlike_pinned
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Journal, name_of
-from aiperf_hpc.rules.rule import Checked, Findings, Note
+from aiperf_hpc.rules.rule import Checked, Each, Findings, Note
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import MOST_LINE_BYTES, is_torn
 from aiperf_hpc.run.records import ReplicaStarted
@@ -143,6 +143,7 @@ def config(run: Evidence) -> Findings:
     ]
     stated = [*primaries, *replicas]
     yield Checked(sum(bool(sha256) for _, sha256 in stated))
+    yield from _formats(run)
     yield from _requested(run)
     yield from _engines(run)
     now = run.paths.manifest_digest()
@@ -155,6 +156,19 @@ def config(run: Evidence) -> Findings:
     for who, sha256 in stated if any(sha256 for _, sha256 in replicas) else primaries:
         if not sha256:
             yield f"{who} did not record the SHA-256 of run.yaml, although others did"
+
+
+def _formats(run: Evidence) -> Iterator[str]:
+    """Records have the format of ``run.yaml``: the same version of this package writes both."""
+    stated = run.manifest.schema_version
+    for path, journal in run.journals.items():
+        for other, seq in journal.formats.items():
+            if other != stated:
+                where = path.relative_to(run.paths.root)
+                yield Each(
+                    f"{where}, record {seq}: its format is version {other}, that of run.yaml is "
+                    f"version {stated}"
+                )
 
 
 def _requested(run: Evidence) -> Iterator[str]:
@@ -170,6 +184,8 @@ def _requested(run: Evidence) -> Iterator[str]:
 def _engines(run: Evidence) -> Iterator[str]:
     """Each attempt of a replica used the engine of ``run.yaml``."""
     requested = run.config.engine.name
+    if run.manifest.simulated and requested != "simulated":
+        yield f"run.yaml states a simulated run of engine {requested}, which computes in real time"
     for attempt in run.attempts:
         used = {started.engine for _, started in attempt.journal.records_of(ReplicaStarted)}
         for other in sorted(used - {requested}):

@@ -69,9 +69,9 @@ def studies(run: Evidence) -> Findings:
 
 
 def _attempts(run: Evidence) -> dict[tuple[str, Incarnation], list[Trial]]:
-    """Return the trials of each attempt that has a study; none in runs of earlier versions."""
+    """Return the trials of each attempt that has a study."""
     found: dict[tuple[str, Incarnation], list[Trial]] = {}
-    if run.manifest.rules == 1 or run.manifest.simulated:
+    if not run.manifest.monitored:
         return found
     for trial in run.trials:
         if trial.started.phase is RoundPhase.HPO:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -11,8 +12,8 @@ from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.integrity.signatures import PublicKey
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Journal, WitnessAnswer
-from aiperf_hpc.rules.consistency.journal_digests import latest, prefixes
-from aiperf_hpc.rules.rule import Checked, Findings
+from aiperf_hpc.rules.consistency.journal_digests import latest, longest_gap, prefixes
+from aiperf_hpc.rules.rule import Checked, Findings, Note
 from aiperf_hpc.run.journal_digest import NoStatementError, Statement, checked_statement
 from aiperf_hpc.run.records import TimeStamped, Witnessed
 from aiperf_hpc.untrusted.files import open_regular
@@ -21,10 +22,6 @@ DRIFT: Final = 1.0
 """Maximum drift in seconds of the primary's clock from a witness's during a run."""
 APART: Final = 60.0
 """Maximum offset between the two clocks in seconds."""
-GAP_BEATS: Final = 3.0
-"""Maximum number of intervals between two digests submitted to a trusted witness."""
-GAP_SECONDS: Final = 60.0
-"""Seconds that are added to these intervals for delays of the network."""
 
 
 class Seen(NamedTuple):
@@ -65,6 +62,9 @@ def witnesses(run: Evidence) -> Findings:
     for url, shown in by_url.items():
         found = _stated(run, shown)
         failures = [found.wrong] if found.wrong else list(_times(run, own, found))
+        if run.manifest.monitored:
+            found, covered = _of_all_journals(own, found)
+            yield Note(f"{url}: its statements cover {covered} journals of replicas")
         if found.trusted:
             believed = True
             failures += [] if found.wrong else _unseen(run, own, found)
@@ -146,6 +146,21 @@ def _times(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
         yield f"the run's time is {by:.1f} s {way} the witness's"
 
 
+def _of_all_journals(own: Journal, witness: Witness) -> tuple[Witness, int]:
+    """Keep the answers that confirm new digests of the replicas' journals.
+
+    Also returns the number of journals that the last of them covers.
+    """
+    offsets = [each.offset for each in own.digests]
+    seen, known = list[Seen](), 0
+    for each in witness.seen:
+        if (covered := bisect_right(offsets, each.shown.digest.bytes)) > known:
+            seen.append(each)
+            known = covered
+    journals = own.digests[known - 1].journals if known else None
+    return witness._replace(seen=seen), journals or 0
+
+
 def _written(run: Evidence, own: Journal, seen: Sequence[Seen]) -> Iterator[float]:
     """Yield the time of the last record of each digest, UTC seconds.
 
@@ -170,8 +185,11 @@ def _unseen(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
     start, end = run.history.origin_utc, run.history.end_utc
     if start is None:
         return
-    most = GAP_BEATS * witness.every + GAP_SECONDS
+    most = longest_gap(witness.every)
     seen = linked(witness.seen)
+    if not seen:
+        yield "it saw no digests of the replicas' journals"
+        return
     times = [each.early for each in seen]
     covered = own.end_offset and any(e.shown.digest.bytes >= own.end_offset for e in seen)
     if end is not None and not covered:

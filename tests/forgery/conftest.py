@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.forgery.forger import ForgedRun, copy_of
+from tests.forgery.forger import COMPLETE, ForgedRun, copy_of
+from tests.forgery.omissions import with_digests
 from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.config import load_config
@@ -16,7 +17,8 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.main import simulate
 
-RUNS = Path(__file__).parents[1] / "data" / "runs"
+DATA = Path(__file__).parents[1] / "data"
+RUNS = DATA / "runs"
 SETTINGS = (
     "engine.simulation.charge_cpu=false",
     "rounds.warmup_epochs=[2,2,2]",
@@ -45,11 +47,23 @@ def simulated(root: Path) -> RunPaths:
     return paths
 
 
-def recorded(name: str, root: Path) -> RunPaths:
+def recorded(archive: Path, root: Path) -> RunPaths:
     """Unpack a run that was recorded, without its report."""
-    with tarfile.open(RUNS / f"{name}.tar.gz") as archive:
-        archive.extractall(root, filter="data")
-    return RunPaths(root / name)
+    with tarfile.open(archive) as file:
+        file.extractall(root.parent, filter="data")
+    return RunPaths(root)
+
+
+def complete(root: Path) -> RunPaths:
+    """Unpack a run of this version, and make its digests again for the lines that a forger writes.
+
+    What replicas saw of the digests is left out, as if they had read none.
+    """
+    run = ForgedRun(recorded(DATA / "complete_run.tar.gz", root))
+    trainer = run.trainer()
+    trainer[:] = [e for e in trainer if e["event"]["type"] != "primary_digest_seen"]
+    with_digests(lambda _run: None)(run)
+    return run.paths
 
 
 def _made(name: str, root: Path, base: Callable[[str], Path]) -> RunPaths:
@@ -59,7 +73,9 @@ def _made(name: str, root: Path, base: Callable[[str], Path]) -> RunPaths:
         run = copy_of(base("simulated"), root)
         write_report(RunView(run.paths))
         return run.paths
-    return recorded(name, root.parent)
+    if name == COMPLETE:
+        return complete(root)
+    return recorded(RUNS / f"{name}.tar.gz", root)
 
 
 @pytest.fixture(scope="session")

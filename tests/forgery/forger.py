@@ -52,6 +52,8 @@ class Forgery(NamedTuple):
         return f"{self.kind}: {self.name}"
 
 
+COMPLETE = "complete"
+"""The base with all that this version records: a real run, with digests of its journals."""
 FORGERIES: list[Forgery] = []
 """All forgeries, in the order of their definition."""
 
@@ -130,6 +132,10 @@ class ForgedRun:
                 line["seq"] = number
             if lines or path.exists():
                 write_whole(path, "".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def forget(self) -> None:
+        """Read the journals again when they are needed."""
+        self._journals.clear()
 
     def reseal(self) -> None:
         """Write report and manifest anew, of what the records say now."""

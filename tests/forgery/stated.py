@@ -139,10 +139,9 @@ forgeries(
     {
         "another engine in the configuration": ("config", settings("engine", name="torch")),
         "another engine on a replica": ("config", event("replica_started", engine="torch")),
-        # What a simulation computed, only who executes it again knows.
         "another engine everywhere":
-            (None, both(settings("engine", name="torch"),
-                        event("replica_started", "", REPLICAS, engine="torch"))),
+            ("config", both(settings("engine", name="torch"),
+                            event("replica_started", "", REPLICAS, engine="torch"))),
         "another launcher": ("config", run_yaml(launcher="local")),
         "another name of the run": ("config", run_yaml(run_id="the best run")),
         "another commit": (None, run_yaml(commit="f" * 40)),

@@ -11,6 +11,7 @@ from tests.forgery import (  # noqa: F401 -- they enter their forgeries
     evaluations,
     files,
     graphs,
+    omissions,
     physics,
     replicas,
     samples,
@@ -32,7 +33,7 @@ from aiperf_hpc.verification.audit import verify
 MADE_AGAIN = ("report", "result", "files", "energy")
 """The rules that compare what a cheat makes again with the same code."""
 REPORTED = "reported"
-OTHER_RUNS = ("resumed", "two-nodes")
+OTHER_RUNS = ("resumed", "two-nodes", "complete")
 """Bases whose forgeries change journals that the signed run does not have."""
 OF_RECORDS = [each for each in FORGERIES if each.base != REPORTED]
 OF_FILES = [each for each in FORGERIES if each.base == REPORTED]
@@ -68,7 +69,7 @@ def signed(
     return run.paths.root
 
 
-@pytest.mark.parametrize("base", ["simulated", "resumed", "two-nodes", "several-ranks"])
+@pytest.mark.parametrize("base", ["simulated", "resumed", "two-nodes", "several-ranks", "complete"])
 def test_an_honest_run_is_not_taken_for_a_forged_one(
     copied: Callable[[str], ForgedRun], base: str
 ) -> None:
@@ -176,7 +177,7 @@ def test_forgeries_are_of_all_kinds() -> None:
     kinds = Counter(forgery.kind for forgery in FORGERIES)
     assert set(kinds) == {
         "samples", "time", "replicas", "trials", "graphs", "evaluations", "dataset", "hardware",
-        "software", "report", "manifest", "added files", "edits",
+        "software", "report", "manifest", "added files", "edits", "omissions",
     }  # fmt: skip
     found = sum(forgery.rule is not None for forgery in FORGERIES)
     assert len(FORGERIES) >= 200

@@ -57,6 +57,7 @@ def append(path: Path, utc: float, event: records.AnyEvent) -> None:
     """Append to r0's journal, whose monotonic clock was at 4321 s when the run started."""
     with JournalWriter(path, clock=Clock(utc)) as journal:
         journal.append(event)
+    synthetic_run.of_version_1(path)
 
 
 def append_before_the_end(run: RunPaths, replica: str, event: records.AnyEvent) -> None:
@@ -86,6 +87,7 @@ def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
             primary.append(records.PrimaryHeartbeat())
         clock.now = end
         primary.append(records.RunEnded(reason="stopped"))
+    synthetic_run.of_version_1(paths.primary_journal)
     return paths, history.trials[history.replicas["r0"].trials[-1]], end
 
 
@@ -107,3 +109,4 @@ def write_late(paths: RunPaths, trial: Trial, utc: float) -> None:
     clock.now = utc
     with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
         journal.append_all(late)
+    synthetic_run.of_version_1(paths.replica_journal("r0"))

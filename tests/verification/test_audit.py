@@ -261,6 +261,7 @@ def test_a_replica_without_records_is_missed_where_it_must_have_written(
     assert start is not None
     with JournalWriter(paths.primary_journal, clock=synthetic_run.Set(start)) as journal:
         journal.append_all(events)
+    synthetic_run.of_version_1(paths.primary_journal)
     found = failures_by_rule(paths)
     assert ("replicas" not in found) == passes
     assert set(found) <= {"replicas"}

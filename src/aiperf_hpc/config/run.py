@@ -143,6 +143,12 @@ class RunConfig(Section):
     slurm: SlurmConfig = SlurmConfig()
 
     @property
+    def digest_seconds(self) -> float:
+        """Seconds between digests of the journals, of which witnesses get each new one."""
+        shown = [each.interval_seconds for each in (self.witness, self.timestamps) if each.urls]
+        return min([self.journal.digest_interval_seconds, *shown])
+
+    @property
     def peak_seconds(self) -> float:
         """Seconds in which each rank measures its device's peak; 0 to skip the measurement."""
         given = self.peaks.at_start_seconds

@@ -36,7 +36,8 @@ else:
 class RunManifest(Value):
     """The manifest of a run, written once before the start."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[1, 2] = 2
+    """Version of the format, as of the run's records (``Record.v``)."""
     run_id: str
     """Unique identifier of the run."""
     name: str = ""
@@ -77,7 +78,7 @@ class RunManifest(Value):
     def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- as read
         if not isinstance(data, dict) or data.get("schema_version") != 1:
             return data
-        return {**data, "schema_version": 2, "config": renamed(data.get("config"), SETTINGS)}
+        return {**data, "config": renamed(data.get("config"), SETTINGS)}
 
     @field_validator("config")
     @classmethod
@@ -101,9 +102,22 @@ class RunManifest(Value):
         return (self.nodes_max or self.nodes) // self.config.replica.nodes
 
     @property
+    def earlier(self) -> bool:
+        """Whether an earlier version recorded the run; it may lack what this version records."""
+        return self.schema_version == 1
+
+    @property
     def simulated(self) -> bool:
         """Whether the times of its records are simulated."""
         return self.launcher == "simulated"
+
+    @property
+    def monitored(self) -> bool:
+        """Whether its processes record clocks, journal digests, their systems and studies.
+
+        Simulations and earlier versions need not; rules require them of all other runs.
+        """
+        return not (self.earlier or self.simulated)
 
     def folders(self, paths: RunPaths) -> dict[str, Path]:
         """Return the folders whose file systems the run depends on, by purpose."""

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from tests.support.heads import HeadedRun, headed_run
 from tests.support.rules import check_rule
-from tests.support.run_writer import progress, replica_started, run_ended
+from tests.support.run_writer import progress, replica_started, run_ended, run_started
 
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import DigestsRecorded, TakenOver
+from aiperf_hpc.run.records import DigestsRecorded, PrimaryHeartbeat, TakenOver
 from aiperf_hpc.verification.audit import evidence_of
 
 R1 = "replicas/r1/0.0/journal.jsonl"
@@ -148,21 +148,69 @@ def test_a_journal_that_is_added_is_found(run: RunPaths) -> None:
     assert any("replicas/r2/" in each and "did not exist" in each for each in failures(run))
 
 
-def test_an_end_without_its_heads_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_an_end_without_digests_is_found(tmp_path: Path, *, taken_over: bool) -> None:
     run = HeadedRun(tmp_path / "run")
     run.turn()
     run.clock.advance(10.0)
+    if taken_over:
+        run.primary.append(TakenOver(command="stop", host="h", pid=1))
     run.primary.append(run_ended())
-    assert "without final ones" in failures(run.paths)[0]
+    assert failures(run.paths) == ["the run ended without final digests of the journals"]
 
 
-def test_a_command_that_ends_a_run_for_a_dead_primary_takes_no_heads(tmp_path: Path) -> None:
+def beat(run: HeadedRun, seconds: float, every: float) -> None:
+    """Let the primary record heartbeats, but no digests."""
+    for _ in range(round(seconds / every)):
+        run.clock.advance(every)
+        run.primary.append(PrimaryHeartbeat())
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_working_primary_that_records_no_digests_is_found(tmp_path: Path, *, first: bool) -> None:
     run = HeadedRun(tmp_path / "run")
-    run.turn()
-    run.clock.advance(10.0)
-    run.primary.append(TakenOver(command="stop", host="h", pid=1))
-    run.primary.append(run_ended())
+    if not first:
+        run.turn()
+    beat(run, 140.0, 10.0)
     assert failures(run.paths) == []
+    beat(run, 40.0, 10.0)
+    run.end()
+    (found,) = failures(run.paths)
+    assert found.startswith("the primary worked for 18")
+    assert "at most 150 s are allowed" in found
+
+
+def test_a_suspended_and_a_killed_primary_record_no_digests(tmp_path: Path) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    beat(run, 100.0, 10.0)
+    run.clock.advance(900.0)  # The machine was suspended.
+    run.primary.append(PrimaryHeartbeat())
+    beat(run, 40.0, 10.0)
+    run.clock.advance(50.0)  # The primary was killed, and resumed.
+    run.primary.append(run_started())
+    beat(run, 140.0, 10.0)
+    run.end()
+    assert failures(run.paths) == []
+
+
+def test_a_simulated_run_records_no_digests(tmp_path: Path) -> None:
+    run = HeadedRun(tmp_path / "run")
+    beat(run, 300.0, 10.0)
+    run.primary.append(run_ended())
+    text = run.paths.manifest.read_text("utf-8")
+    run.paths.manifest.write_text(text.replace("launcher: local", "launcher: simulated"))
+    assert failures(run.paths) == []
+    assert check_rule("config", run.paths).failures[-1].startswith("run.yaml states a simulated")
+
+
+def test_the_primary_states_how_many_journals_its_digests_cover(run: RunPaths) -> None:
+    journal = run.primary_journal
+    stated = journal.read_bytes()
+    assert stated.count(b'"journals":2') == 5
+    other = stated.replace(b'"journals":2', b'"journals":3', 1)
+    journal.write_bytes(other)
+    assert any("has 2 journals, the primary recorded 3" in each for each in failures(run))
 
 
 def test_a_replica_whose_time_is_moved_is_found_though_its_bytes_are_its_own(
@@ -178,10 +226,17 @@ def test_a_replica_whose_time_is_moved_is_found_though_its_bytes_are_its_own(
     assert "has 2025-06-15T15:08:20.000Z in the part that the primary had read by" in found[0]
 
 
-def test_a_run_of_an_earlier_version_has_no_heads(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_has_no_digests(tmp_path: Path) -> None:
     run = HeadedRun(tmp_path / "run")
+    beat(run, 300.0, 10.0)
+    text = run.paths.manifest.read_text("utf-8")
+    run.paths.manifest.write_text(text.replace("schema_version: 2", "schema_version: 1"))
     assert failures(run.paths) == []
     assert check_rule("digests", run.paths).checked == 0
+    (primary, *_) = check_rule("config", run.paths).failures[-3:]
+    assert primary == (
+        "primary/journal.jsonl, record 0: its format is version 2, that of run.yaml is version 1"
+    )
     assert isinstance(run.heads(), DigestsRecorded)
 
 

@@ -143,6 +143,7 @@ def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(tmp_path:
     clock.now = end + 2.0
     with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
         journal.append(trial.started.model_copy(update={"trial": "r0-late"}))
+    synthetic_run.of_version_1(journal.path)
     assert failures_by_rule(paths) == {}
 
 

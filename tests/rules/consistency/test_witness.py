@@ -9,10 +9,11 @@ from tests.support.clock import Clock
 from tests.support.heads import HeadedRun
 from tests.support.rules import check_rule
 from tests.support.run_factory import Plan
+from tests.support.run_writer import run_ended
 
 from aiperf_hpc.run.journal_digest import Statement
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import Witnessed
+from aiperf_hpc.run.records import PrimaryHeartbeat, Witnessed
 from aiperf_hpc.service.witness_server.log import WitnessLog
 
 RUN = Plan().run_id
@@ -114,6 +115,25 @@ def test_what_was_made_up_between_two_sights_is_a_gap(run: WitnessedRun) -> None
     run.show()
     run.shown_end()
     assert run.failures() == ["it saw nothing for 300 s from 2025-06-15T15:07:10.000Z"]
+
+
+def test_a_primary_that_records_no_digests_of_journals_is_not_witnessed(
+    run: WitnessedRun,
+) -> None:
+    for _ in range(10):
+        run.clock.advance(30.0)
+        run.pass_by(30.0)
+        run.primary.append(PrimaryHeartbeat())
+        run.show()
+    run.primary.append(run_ended())
+    run.show()
+    assert run.failures(trusting=False) == []
+    assert run.failures() == ["it saw no digests of the replicas' journals"]
+    run.shown_turn()
+    assert check_rule("witness", run.paths).notes == (
+        f"{URL}: its statements cover 2 journals of replicas",
+    )
+    assert run.failures()[0].startswith("it saw nothing for 33")
 
 
 def test_a_start_that_nobody_saw_is_a_gap(run: WitnessedRun) -> None:

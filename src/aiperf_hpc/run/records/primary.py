@@ -10,7 +10,7 @@ from aiperf_hpc.run.clocks import ClockReading, Time
 from aiperf_hpc.run.journal_digest import JournalDigest, Statement
 from aiperf_hpc.run.records.base import ClockStarts, Event
 from aiperf_hpc.trial import JobPhase
-from aiperf_hpc.untrusted.bounds import MOST_HOURS, MOST_NODES, Name, Utc
+from aiperf_hpc.untrusted.bounds import MOST_HOURS, MOST_NODES, Count, Name, Utc
 
 
 class RunStarted(Event):
@@ -149,6 +149,9 @@ class DigestsRecorded(Event):
 
     digest: JournalDigest
     """The digest of ``journal_digests.jsonl`` itself, whose last record has these digests."""
+    journals: Count | None = None
+    """Number of journals that they cover, so that a witness signs it too; None in records of
+    earlier versions."""
 
 
 class Witnessed(Event):
