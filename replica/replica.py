@@ -25,7 +25,6 @@ from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
 from aiperf_hpc.replica.parallel.leader import LeadingBaseline, LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.runtime.stopping import RunClock, StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.checkpoint import keeps_best_epochs
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
@@ -348,7 +347,7 @@ def memory_limit(
         available_bytes: returns a rank's part of the host's memory, including decoded images.
     """
     # The host's memory also holds copies of best epochs.
-    copies = device_bytes is None and keeps_best_epochs(config)
+    copies = device_bytes is None and config.keeps_best_epochs
     if config.engine.memory_limit_gib is not None:
         limit = int(config.engine.memory_limit_gib * 2**30)
     elif device_bytes is not None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from aiperf_hpc.config import RetentionConfig, RunConfig
+from aiperf_hpc.config import RetentionConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import (
@@ -185,11 +185,6 @@ class BestEpochSoFar:
         if self.best is None or now.progress.values[-1] > self.best.value:
             self.best = BestEpoch(self._before, replace(now, optimizer_state={}))
         self._before = now
-
-
-def keeps_best_epochs(config: RunConfig) -> bool:
-    """Return whether there is a state to store; simulated trials have none."""
-    return config.retention.trials != "none" and config.engine.name != "simulated"
 
 
 @dataclass(frozen=True, slots=True)

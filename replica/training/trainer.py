@@ -23,7 +23,6 @@ from aiperf_hpc.replica.training.checkpoint import (
     BestEpochSoFar,
     EpochEnd,
     TrialCheckpoints,
-    keeps_best_epochs,
 )
 from aiperf_hpc.replica.training.credit import EvaluationCredit, TrainingCredit, TrialStopped
 from aiperf_hpc.replica.training.schedule import Schedule
@@ -119,7 +118,7 @@ class Trainer:
         """
         trial, network = built.trial, built.network
         self._progress, self._predictions = trial.progress, None
-        keeps = keeps_best_epochs(self.context.config)
+        keeps = self.context.config.keeps_best_epochs
         self._best_epoch = BestEpochSoFar(trial.beginning) if keeps else None
         started = self._started(built)
         if network is None or built.failure is not None:

@@ -170,6 +170,8 @@ def differences(view: RunView) -> list[Difference]:
     except RunDirectoryError as error:
         return [Difference(str(error))]
     found = [] if _as_written(content, manifest) else ["manifest.json has been changed"]
+    if manifest.schema_version == EARLIER and not view.manifest.earlier:
+        found.append("manifest.json has the format of an earlier version than the run")
     known = {entry.path for entry in manifest.files}
     if len(known) < len(manifest.files):
         found.append("manifest.json names a file twice")

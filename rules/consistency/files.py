@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import BestEpochSaved, PredictionsSaved, SavedFile
 
 UNSIGNED = "unsigned"
+NOT_STORED = "its best epoch is not stored"
+"""Beginning of the reason that a replica records at the end of a trial."""
 UNCHECKED = "key not checked; name trusted keys with --key"
 
 
@@ -72,9 +75,30 @@ def best_epochs(run: Evidence) -> Findings:
         whole = best is not None and best.trial == trial.id
         for wrong in wrong_best_epoch(run.paths, trial, trial.best_epoch, whole=whole):
             yield f"{trial.id}: {wrong}"
+    if not run.manifest.earlier and run.config.keeps_best_epochs:
+        yield from _unsaved(run)
     reached = None if best is None else run.history.trials.get(best.trial)
     if reached is not None and reached.best_epoch is None:
         yield Note(f"not re-executable: {reached.id}, the best: {not_kept(run.config, reached)}")
+
+
+def _unsaved(run: Evidence) -> Iterator[str]:
+    """The best trial that ended on each replica has a stored best epoch, or the reason is recorded.
+
+    A replica records a best epoch before the end of its trial, and never deletes the best one.
+    """
+    for replica in run.history.replicas.values():
+        own = [run.history.trials[name] for name in replica.trials]
+        ended = [each for each in own if each.ended is not None and each.best is not None]
+        saved = max((_value(each) for each in ended if each.best_epoch), default=-math.inf)
+        due = [each for each in ended if NOT_STORED not in each.reason]
+        best = max(due, key=_value, default=None)
+        if best is not None and _value(best) > saved:
+            yield f"{best.id}, the best trial of {replica.id}, ended without a stored best epoch"
+
+
+def _value(trial: Trial) -> float:
+    return -math.inf if trial.best is None else trial.best.objective_value
 
 
 def not_kept(config: RunConfig, trial: Trial) -> str:

@@ -130,7 +130,7 @@ def journals(run: Evidence) -> Findings:
 def config(run: Evidence) -> Findings:
     """Every primary and every replica recorded the SHA-256 of this ``run.yaml``.
 
-    Earlier versions of replicas and primaries did not record it.
+    Earlier versions did not record it.
     """
     primaries = [
         (f"the primary of {utc_text(utc)}", event.manifest_sha256)
@@ -150,12 +150,16 @@ def config(run: Evidence) -> Findings:
     for who, sha256 in stated:
         if sha256 not in ("", now):
             yield f"run.yaml has SHA-256 {now[:12]}, {who} had {sha256[:12]}"
-    if not any(sha256 for _, sha256 in stated):
+    if not run.manifest.earlier:
+        required = stated
+    elif any(sha256 for _, sha256 in stated):
+        required = stated if any(sha256 for _, sha256 in replicas) else primaries
+    else:
         yield Note("no process recorded the SHA-256 of run.yaml, so it may have changed")
         return
-    for who, sha256 in stated if any(sha256 for _, sha256 in replicas) else primaries:
+    for who, sha256 in required:
         if not sha256:
-            yield f"{who} did not record the SHA-256 of run.yaml, although others did"
+            yield f"{who} did not record the SHA-256 of run.yaml"
 
 
 def _formats(run: Evidence) -> Iterator[str]:

@@ -234,10 +234,21 @@ def _beats_of_primaries(journal: Journal) -> Iterator[tuple[list[float], int]]:
 
 
 def machines(run: Evidence) -> Findings:
-    """A replica's machine agrees with the descriptions by its first rank and of its node."""
+    """A replica's machine agrees with the descriptions by its first rank and of its node.
+
+    Each rank describes its system before the dataset is loaded, the primary before it launches.
+    """
     yield Checked(sum(len(r.described) for r in run.history.replicas.values()))
+    launched = run.primary.records_of(records.ReplicaLaunched)
+    if run.manifest.monitored and launched and None not in run.primary.described:
+        yield "the primary recorded no description of its system"
     for attempt in run.attempts:
         yield from (f"{attempt}: {wrong}" for wrong in _machine(attempt))
+        if run.manifest.monitored and attempt.journal.records_of(records.DatasetLoaded):
+            _, started = attempt.started
+            ranks = set(range(max(1, len(started.hosts))))
+            if missing := sorted(ranks - attempt.journal.described.keys()):
+                yield f"{attempt}: no description of the system of rank {missing[0]} was recorded"
 
 
 def _machine(attempt: Attempt) -> Iterator[str]:

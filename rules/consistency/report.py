@@ -56,7 +56,7 @@ def report(run: Evidence) -> Findings:
         if not isinstance(stated, dict):
             yield "report.json is not a report"
             return
-        absent = stated.get("schema_version") == 1 and "resources" not in stated
+        absent = run.manifest.earlier and "resources" not in stated
         unstated = {"resources": made["resources"]} if absent else {}
         stated = run.report.in_this_version(stated) | unstated
     except OSError as error:

@@ -215,7 +215,9 @@ def _shrunk(run: Evidence, trial: Trial, planned: int, used: int) -> Iterator[st
         yield f"{trial.id}: no note states that {used} is used where {planned} was planned"
     limit = run.memory_limit(trial)
     if limit is None:
-        return  # Not recorded by earlier versions.
+        if not run.manifest.earlier:
+            yield f"{trial.id}: batch size {used} is used, but no memory limit was recorded"
+        return
     fitting = limit.fitting_batch(run.graph(trial), planned)
     if fitting != used:
         yield (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.forgery.forger import COMPLETE, ForgedRun, copy_of
-from tests.forgery.omissions import with_digests
+from tests.forgery.omissions import DATA, complete, recorded
 from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.config import load_config
@@ -17,7 +16,6 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.main import simulate
 
-DATA = Path(__file__).parents[1] / "data"
 RUNS = DATA / "runs"
 SETTINGS = (
     "engine.simulation.charge_cpu=false",
@@ -45,25 +43,6 @@ def simulated(root: Path) -> RunPaths:
     manifest.save(paths)
     simulate(manifest, paths)
     return paths
-
-
-def recorded(archive: Path, root: Path) -> RunPaths:
-    """Unpack a run that was recorded, without its report."""
-    with tarfile.open(archive) as file:
-        file.extractall(root.parent, filter="data")
-    return RunPaths(root)
-
-
-def complete(root: Path) -> RunPaths:
-    """Unpack a run of this version, and make its digests again for the lines that a forger writes.
-
-    What replicas saw of the digests is left out, as if they had read none.
-    """
-    run = ForgedRun(recorded(DATA / "complete_run.tar.gz", root))
-    trainer = run.trainer()
-    trainer[:] = [e for e in trainer if e["event"]["type"] != "primary_digest_seen"]
-    with_digests(lambda _run: None)(run)
-    return run.paths
 
 
 def _made(name: str, root: Path, base: Callable[[str], Path]) -> RunPaths:

@@ -103,6 +103,9 @@ forgeries(
         "a manifest of another digest":
             ("files", _named(lambda files: (
                 files[0].model_copy(update={"sha256": "0" * 64}), *files[1:]))),
+        "a manifest of an earlier version":
+            ("files", _content(lambda p: p.report_manifest, lambda c: c.replace(
+                b'"schema_version": 2', b'"schema_version": 1'))),
         "a manifest of a shorter file": ("files", _named(_half)),
         "a manifest of a file outside": ("files", _named(_and("../other/run.yaml"))),
         # The same to a reader of JSON, with a word for the reader of text.

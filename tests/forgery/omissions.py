@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tarfile
+from pathlib import Path
+
 from tests.forgery.forger import (
     COMPLETE,
     Forge,
@@ -15,7 +18,10 @@ from tests.forgery.forger import (
 )
 from tests.forgery.witnessed import OF_HEADS, take_heads
 
+from aiperf_hpc.run.paths import FIRST, RunPaths
+
 KIND = "omissions"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def with_digests(forge: Forge) -> Forge:
@@ -29,6 +35,25 @@ def with_digests(forge: Forge) -> Forge:
         run.forget()
 
     return change
+
+
+def recorded(archive: Path, root: Path) -> RunPaths:
+    """Unpack a run that was recorded, without its report."""
+    with tarfile.open(archive) as file:
+        file.extractall(root.parent, filter="data")
+    return RunPaths(root)
+
+
+def complete(root: Path) -> RunPaths:
+    """Unpack a run of this version, and make its digests again for the lines that a forger writes.
+
+    What replicas saw of the digests is left out, as if they had read none.
+    """
+    run = ForgedRun(recorded(DATA / "complete_run.tar.gz", root))
+    trainer = run.trainer()
+    trainer[:] = [e for e in trainer if e["event"]["type"] != "primary_digest_seen"]
+    with_digests(lambda _run: None)(run)
+    return run.paths
 
 
 def _without_digests(run: ForgedRun) -> None:
@@ -60,9 +85,34 @@ def _a_simulation(run: ForgedRun) -> None:
         line["event"]["launcher"] = "simulated"
 
 
+def _without(*kinds: str) -> Forge:
+    """Leave out all records of these kinds."""
+
+    def change(run: ForgedRun) -> None:
+        for lines in run.everywhere():
+            lines[:] = [line for line in lines if line["event"]["type"] not in kinds]
+
+    return with_digests(change)
+
+
+def _no_digest_of_run_yaml(run: ForgedRun) -> None:
+    for line in (line for lines in run.everywhere() for line in lines):
+        if "manifest_sha256" in line["event"]:
+            line["event"]["manifest_sha256"] = ""
+
+
+def _no_study(run: ForgedRun) -> None:
+    run.paths.study("r0", FIRST).unlink()
+
+
 forgeries(
     KIND,
     {
+        "no reading of clocks": ("timekeeping", _without("clocks_read")),
+        "no description of systems": ("machines", _without("system_described")),
+        "no best epochs": ("best epochs", _without("best_epoch_saved")),
+        "no digest of the manifest of the run": ("config", with_digests(_no_digest_of_run_yaml)),
+        "no study": ("study", with_digests(_no_study)),
         "the launcher of a simulation": ("config", with_digests(_a_simulation)),
         "the format of an earlier version": ("config", with_digests(run_yaml(schema_version=1))),
     },

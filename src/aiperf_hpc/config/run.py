@@ -143,6 +143,11 @@ class RunConfig(Section):
     slurm: SlurmConfig = SlurmConfig()
 
     @property
+    def keeps_best_epochs(self) -> bool:
+        """Whether replicas store best epochs; simulated trials have none."""
+        return self.retention.trials != "none" and self.engine.name != "simulated"
+
+    @property
     def digest_seconds(self) -> float:
         """Seconds between digests of the journals, of which witnesses get each new one."""
         shown = [each.interval_seconds for each in (self.witness, self.timestamps) if each.urls]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks import synthetic_run
-from tests.forgery.forger import REPLICAS, ForgedRun
+from tests.forgery.forger import REPLICAS, ForgedRun, at, of
+from tests.forgery.omissions import complete, with_digests
 from tests.support.host_clocks import clocks
 
 from aiperf_hpc.results.views.run_view import RunView
@@ -83,6 +84,44 @@ def test_hosts_whose_clocks_are_apart_by_what_the_primary_saw_break_no_rule(
     at = next(n for n, line in enumerate(primary) if line["utc"] > started["utc"] + 30.0)
     primary.insert(at, {**primary[at], "event": checked.model_dump(mode="json")})
     assert failed(run) == set()
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> ForgedRun:
+    """Return a real run of this version."""
+    return ForgedRun(complete(tmp_path / "complete"))
+
+
+def cut(run: ForgedRun, kind: str, number: int = 0) -> None:
+    """Let r0 have been killed after a record, and the end of the run have been recorded later."""
+    lines = run.trainer()
+    del lines[at(lines, kind, number) + 1 :]
+    search = run.search()
+    search[:] = [line for line in search if line["utc"] < lines[-1]["utc"]]
+    with_digests(lambda _run: None)(run)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("replica_started", 0), ("clocks_read", 0), ("system_described", 0), ("evaluated", 3),
+     ("best_epoch_saved", 1)],
+)  # fmt: skip
+def test_a_replica_that_was_killed_has_recorded_what_it_could(
+    real: ForgedRun, kind: str, number: int
+) -> None:
+    cut(real, kind, number)
+    assert failed(real) & {"timekeeping", "machines", "best epochs", "study", "digests"} == set()
+
+
+def test_a_best_epoch_that_could_not_be_written_is_noted(real: ForgedRun) -> None:
+    lines = real.trainer()
+    lines[:] = [line for line in lines if line["event"]["type"] != "best_epoch_saved"]
+    for line in of(lines, "trial_ended"):
+        line["event"]["reason"] = "its best epoch is not stored: no space left on device"
+    with_digests(lambda _run: None)(real)
+    result = found(real)["best epochs"]
+    assert result.passed
+    assert result.notes[0].startswith("not re-executable: r0-t1, the best")
 
 
 def test_each_rule_has_a_row_whose_test_exists() -> None:
