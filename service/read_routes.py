@@ -40,6 +40,7 @@ from aiperf_hpc.service.problem import ProblemError, problems
 from aiperf_hpc.service.runs import RunName, Runs
 from aiperf_hpc.service.served_run import ServedRun
 from aiperf_hpc.service.stream import EventStream, run_stream
+from aiperf_hpc.untrusted.bounds import Count
 
 SANDBOX = "sandbox allow-scripts; default-src 'unsafe-inline' data:"
 """Content security policy of a report's page, which isolates it from the service."""
@@ -238,10 +239,8 @@ def _add_events(router: APIRouter, reader: Dependency) -> None:
         request: Request,
         reader: Annotated[Reader, Depends(reader)],
         after: Annotated[
-            int | None,
-            Query(
-                ge=0, description="The number of the last event that is known; or Last-Event-ID."
-            ),
+            Count | None,
+            Query(description="The number of the last event that is known; or Last-Event-ID."),
         ] = None,
         seconds: Annotated[
             float, Query(ge=0.5, le=60.0, description="Seconds between two looks.")

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from aiperf_hpc.formatting import duration, percent, quality
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import ReplicaHistory, Trial
 from aiperf_hpc.service.answers.base import Answer, Limit
+from aiperf_hpc.untrusted.bounds import Count
 
 KEPT = 20_000
 """Maximum number of retained events per run; the oldest are dropped."""
@@ -112,7 +113,7 @@ class EventsQuery(BaseModel):
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    after: int | None = Field(None, ge=0)
+    after: Count | None = None
     """Return the first events after this number. Default: the latest events."""
     kind: EventKind | None = None
     """Only events of this subject."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,32 @@ def test_none_of_ten_thousand_requests_is_a_server_error(app: FastAPI) -> None:
     asked = _ask_everything(app, MANY)
     print(f"{asked} requests")  # noqa: T201 -- with -s
     assert asked >= 10_000
+
+
+NUMBERS = (
+    f"1{30 * '0'}", "-1", "9223372036854775807", "9223372036854775808", 5000 * "9", "1e400", "1e5",
+    "0x10", "NaN", "inf", "-inf", "", "0", "0.5", "١", "²", "1_000", " 1", "[]", "\u2028", "\0",
+)  # fmt: skip
+
+
+def test_any_number_is_answered_or_refused_in_one_line(app: FastAPI) -> None:
+    names = {"{run}": "over", "{trial}": "r0-t001", "{replica}": "r0", "{file}": "run.yaml"}
+    statuses = set()
+    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+        for path, operations in app.openapi()["paths"].items():
+            for parameter in operations.get("get", {}).get("parameters", ()):
+                kinds = {"integer", "number"} & set(re.findall(r"\w+", str(parameter["schema"])))
+                if parameter["in"] != "query" or not kinds:
+                    continue
+                for name, value in names.items():
+                    path = path.replace(name, value)
+                endless = path.endswith(ENDLESS)
+                for number in NUMBERS if not endless else NUMBERS[:1]:
+                    for given_ in (number, ["1", number]):
+                        answer = client.get(path, params={parameter["name"]: given_})
+                        statuses.add((answer.status_code, endless))
+                        where = (path, parameter["name"], number[:40], answer.text)
+                        assert answer.status_code in (200, 422), where
+                        if answer.status_code == 422:
+                            assert len(answer.json()["detail"].splitlines()) == 1, where
+    assert statuses == {(200, False), (422, False), (422, True)}
