@@ -130,7 +130,13 @@ class CachedView:
 
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
-        """Refresh requested answers before they expire, while the block executes."""
+        """Refresh requested answers before they expire, while the block executes.
+
+        A view whose answers are never valid has none to refresh.
+        """
+        if self._fresh <= 0.0:
+            yield
+            return
         with in_background(self._renew_until, "look"):
             yield
 
@@ -142,7 +148,7 @@ class CachedView:
         """Return the seconds until the next refresh of requested answers."""
         look = self._look
         if look is None or not look.asked or look.failure is not None:
-            return self._fresh or FRESH_SECONDS
+            return self._fresh
         return max(0.01, look.read_at + AHEAD * look.good_for - self._clock())
 
     def _renew(self) -> None:
