@@ -395,7 +395,9 @@ class RunView:
         history = self.history
         if history.run_ended is not None:
             return RunState.ENDED, getattr(history.run_ended.event, "reason", "")
-        if history.primary_utc is None:
+        # On NFS, records of replicas may be visible before the primary's.
+        new = not history.last_utc or time.time() - history.last_utc <= self._silent_after
+        if history.primary_utc is None and new:
             return RunState.STARTING, ""
         if not history.run_starts:
             raise JournalError(

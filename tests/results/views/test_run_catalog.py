@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,9 +170,16 @@ def test_a_run_that_ended_before_its_time_is_listed_as_that(
     assert f": {state} ({reason})" in printed("status", run).splitlines()[0]
 
 
-def test_a_run_without_the_record_of_its_start_is_unreadable(runs: Path) -> None:
+def emptied(journal: Path) -> None:
+    journal.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [without_start, emptied])
+def test_a_run_without_the_record_of_its_start_is_unreadable(
+    runs: Path, damage: Callable[[Path], None]
+) -> None:
     write_run(runs / "lost", PLAN)
-    without_start(RunPaths(runs / "lost").primary_journal)
+    damage(RunPaths(runs / "lost").primary_journal)
     reason = "lost/primary/journal.jsonl: damaged: it has no record of the run's start"
     listed = aiperf("list", runs)
     states = [line.split()[1] for line in listed.stdout.splitlines() if "lost" in line]
