@@ -28,7 +28,7 @@ from aiperf_hpc.primary.launchers.backend import load
 from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.rules.registry import ENVIRONMENT, RELEASE
 from aiperf_hpc.rules.validity.precision import Environment
-from aiperf_hpc.rules.validity.software import Code
+from aiperf_hpc.rules.validity.software import code_here
 from aiperf_hpc.run.storage import free_bytes, nearest_existing, require_writable
 from aiperf_hpc.system.accelerators import VENDORS
 from aiperf_hpc.system.accelerators.nvidia import cuda_version
@@ -260,7 +260,7 @@ def _official() -> Iterator[Check]:
     """Check the code and the variables: official results need a release and its variables."""
     versions = {"aiperf-hpc": __version__, FILES: package_digest()}
     for result in (
-        RELEASE.check(Code(versions, changes())),
+        RELEASE.check(code_here(versions, changes())),
         ENVIRONMENT.check(Environment([recorded_variables(os.environ)], "fp32")),
     ):
         remedy = "; ".join(result.failures)

@@ -33,6 +33,7 @@ from aiperf_hpc.replica.node_check import (
     check_node,
     checked_dataset,
     checked_engine,
+    imported_modules,
     package_versions,
 )
 from aiperf_hpc.replica.parallel.binding import Cores, bind, devices_of_job, near_cores, share_cores
@@ -153,6 +154,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: rank {ranks.collective.rank}: {error}\n")
         return 0
+    ranks.exchange(imported_modules(ranks.collective.rank).model_dump_json())
     ranks.exchange(described.result().model_dump_json())
     if config.peak_seconds:
         ranks.exchange(peak.model_dump_json() if peak is not None else "")

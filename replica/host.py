@@ -25,7 +25,13 @@ from aiperf_hpc.host.schedulers import job_variable
 from aiperf_hpc.morphism.weights.weight_file import Warn
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.engines.peaks import rank_peak
-from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset, package_versions
+from aiperf_hpc.replica.node_check import (
+    Loaded,
+    check_node,
+    checked_dataset,
+    imported_modules,
+    package_versions,
+)
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.telemetry import node_telemetry, replica_tree
@@ -36,7 +42,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal_digest import JournalDigest, published
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Identity, RunPaths
-from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.run.records import AnyEvent, ModulesImported
 from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.run.storage import BackoffRetry, Retry, to_stable_storage
 from aiperf_hpc.system.description import RankDescription
@@ -122,6 +128,10 @@ class Host:
     def describe(self, folders: Mapping[str, Path]) -> RankDescription | None:
         """Describe this process and its node; None if simulated. Vendor tools may need seconds."""
         return describe_rank(folders)
+
+    def imported(self, rank: int) -> ModulesImported | None:
+        """Return the record of this process's imported modules; None if simulated."""
+        return imported_modules(rank)
 
     def peak(self, config: RunConfig, device: int) -> DevicePeak | None:
         """Measure the device of the first rank; None unless the configuration requests it."""

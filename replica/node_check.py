@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aiperf_hpc import __version__
 from aiperf_hpc.clock import Clock
@@ -20,13 +22,16 @@ from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
 from aiperf_hpc.host.machine import BOUND, available_bytes
 from aiperf_hpc.host.schedulers import SCHEDULERS, node_name
-from aiperf_hpc.integrity.release import FILES, package_digest
+from aiperf_hpc.integrity.imports import find_imports
+from aiperf_hpc.integrity.release import FILES, current_package_digest, package_digest
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.local_copy import local_copy
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.runtime.kernel_caches import PREFIX
 from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.records import ModulesImported
 from aiperf_hpc.system.accelerators import computing_on_bus
 from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import DatasetInfo
@@ -156,6 +161,26 @@ def package_versions() -> dict[str, str]:
         "python": platform.python_version(),
         **{name: _installed(name) for name in ("numpy", "optuna")},
     }
+
+
+_GENERATED: Final = (PREFIX, "__autograph_generated_file")
+"""Prefixes of files in TMPDIR with modules that PyTorch and TensorFlow generate and import."""
+
+
+def imported_modules(rank: int) -> ModulesImported:
+    """Return the record of this process's imported modules."""
+    folder = tempfile.gettempdir()
+    found = find_imports(sys.modules, tuple(os.path.join(folder, each) for each in _GENERATED))
+    try:
+        package = current_package_digest()
+    except OSError:
+        package = ""
+    return ModulesImported(
+        rank=rank,
+        package_sha256=package,
+        foreign=dict(found.foreign),
+        modified=found.modified,
+    )
 
 
 def _installed(name: str) -> str:

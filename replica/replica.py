@@ -39,6 +39,7 @@ from aiperf_hpc.run.records import (
     CompilerFailed,
     DatasetLoaded,
     Heartbeat,
+    ModulesImported,
     PeakMeasured,
     PrimaryDigestSeen,
     ReplicaEnded,
@@ -52,7 +53,7 @@ from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
 from aiperf_hpc.workloads.registry import initial_graph
 
-Report = TypeVar("Report", RankDescription, DevicePeak)
+Report = TypeVar("Report", RankDescription, DevicePeak, ModulesImported)
 
 STORAGE_GRACE_SECONDS = 180.0
 """Seconds after its end in which a replica retries to write its last records. A restarted NFS
@@ -162,6 +163,7 @@ class Replica:
             dataset = loaded.dataset
             facts = facts_of(machine.versions, dataset.info, config.seed)
             ranks.handshake(facts, str(self._who.incarnation), probe=engine.probe())
+            imported = self._record_modules(journal)
             self._record_other_ranks(journal)
             described.result()
             available = partial(host.available_bytes, ranks.collective.local_size)
@@ -190,9 +192,12 @@ class Replica:
             self._watch.enter(TimePhase.OTHER)
             self._wait_for_the_clock(journal)
             try:
-                return loop.run()
+                reason = loop.run()
             except RankLostError as error:
                 ranks.lost(error)
+            # Frameworks import further modules during training.
+            self._record_modules(journal, imported)
+            return reason
 
     def _record_start(self, journal: JournalWriter, engine: str, machine: Machine) -> None:
         host, ranks = self._host, self._ranks
@@ -246,9 +251,19 @@ class Replica:
         if description is not None:
             journal.append(SystemDescribed(rank=0, description=description))
 
+    def _record_modules(
+        self, journal: JournalWriter, before: ModulesImported | None = None
+    ) -> ModulesImported | None:
+        """Record the imported modules of this process, if they changed; return the record."""
+        imported = self._host.imported(0)
+        if imported is not None and imported != before:
+            journal.append(imported)
+        return imported
+
     def _record_other_ranks(self, journal: JournalWriter) -> None:
-        """Record the descriptions of the other ranks, and the peaks of their devices."""
+        """Record the modules and descriptions of the other ranks, and their devices' peaks."""
         if self._ranks.several:
+            journal.append_all([modules for _, modules in self._exchanged(ModulesImported)])
             described = self._exchanged(RankDescription)
             journal.append_all([SystemDescribed(rank=r, description=d) for r, d in described])
             if self._manifest.config.peak_seconds:

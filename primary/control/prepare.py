@@ -26,7 +26,7 @@ from aiperf_hpc.results.views.run_catalog import run_name
 from aiperf_hpc.rules.judgement import check_plan
 from aiperf_hpc.rules.registry import CLOCK_START, PLANNED_NODES, Plan
 from aiperf_hpc.rules.rule import Division, violations_of
-from aiperf_hpc.rules.validity.software import Code
+from aiperf_hpc.rules.validity.software import code_here
 from aiperf_hpc.run.annotations import Annotations, write_annotations
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -127,7 +127,7 @@ def require_eligible(manifest: RunManifest, dataset: DatasetInfo | None = None) 
     plan = Plan(
         manifest.config,
         manifest.hours,
-        Code(manifest.versions, manifest.release_changes),
+        code_here(manifest.versions, manifest.release_changes),
         recorded_variables(os.environ),  # Replicas may inherit them.
         dataset,
     )

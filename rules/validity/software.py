@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
+from aiperf_hpc.integrity.imports import Imports, find_imports
 from aiperf_hpc.integrity.release import FILES, list_digest, released
-from aiperf_hpc.rules.rule import Findings, Found, first_reasons
+from aiperf_hpc.rules.rule import Each, Findings, Found, first_reasons
 from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.run.history import ReplicaHistory
+from aiperf_hpc.run.records import ModulesImported
 
 PACKAGE = "aiperf-hpc"
 
@@ -22,6 +27,19 @@ class Code(NamedTuple):
     """Files that differ from the release of this version, and how."""
     others: Iterable[str] = ()
     """Replicas whose files differ from the primary's."""
+    imports: Iterable[Imports] = ()
+    """Imported files of each process that may replace code."""
+    silent: Iterable[str] = ()
+    """Replicas that did not record their imported modules."""
+
+
+_ALLOWED: Final = frozenset({"_virtualenv.pth", "_virtualenv.py"})
+"""Names of files that virtualenv and uv write into each environment, outside any distribution."""
+
+
+def code_here(versions: Mapping[str, str], changes: Iterable[str]) -> Code:
+    """Return the software of a planned run, whose replicas may import what this process did."""
+    return Code(versions, changes, imports=[find_imports(sys.modules)])
 
 
 def code_of(run: RunEvidence) -> Code:
@@ -30,7 +48,27 @@ def code_of(run: RunEvidence) -> Code:
     files = manifest.versions.get(FILES)
     machines = ((each.id, each.machine) for each in run.replicas)
     others = (name for name, it in machines if it is not None and it.versions.get(FILES) != files)
-    return Code(manifest.versions, manifest.release_changes, others)
+    recorded = [(r.id, m) for r in run.replicas for m in _modules(r)]
+    return Code(
+        manifest.versions,
+        manifest.release_changes,
+        dict.fromkeys([*others, *(name for name, it in recorded if it.package_sha256 != files)]),
+        (Imports(it.foreign, it.modified) for _, it in recorded),
+        (r.id for r in run.replicas if manifest.launcher != "simulated" and _is_silent(r)),
+    )
+
+
+def _modules(replica: ReplicaHistory) -> Iterator[ModulesImported]:
+    for ranks in replica.modules.values():
+        for several in ranks.values():
+            yield from several
+
+
+def _is_silent(replica: ReplicaHistory) -> bool:
+    """Return whether a rank of an attempt that loaded the dataset recorded no modules."""
+    ranks = max(1, len(replica.started.hosts)) if replica.started is not None else 1
+    complete = [each for each in replica.modules.values() if len(each) >= ranks]
+    return len(complete) < len(replica.loads)
 
 
 def release(code: Code) -> Findings:
@@ -48,6 +86,17 @@ def release(code: Code) -> Findings:
         yield f"not release {version}: {named}; install the release unchanged"
     if named := ", ".join(first_reasons(code.others)):
         yield f"other files of the package on {named}; install the same release on all nodes"
+    if named := ", ".join(first_reasons(code.silent)):
+        yield f"{named} did not record the imported modules of each rank"
+    yield from dict.fromkeys(Each(line) for own in code.imports for line in _replacements(own))
+
+
+def _replacements(found: Imports) -> Iterator[str]:
+    for path in found.foreign:
+        if Path(path).name not in _ALLOWED:
+            yield f"{path} belongs to no installed distribution; remove it or start without it"
+    for path in found.modified:
+        yield f"{path} differs from the installed file of its distribution; reinstall it"
 
 
 def versions(run: RunEvidence) -> Findings:

@@ -18,9 +18,11 @@ from tests.support.run_writer import MACHINE
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, DeviceLostError, PreflightError
+from aiperf_hpc.integrity.release import package_digest
 from aiperf_hpc.primary.launchers.base import died
 from aiperf_hpc.replica import __main__ as main
 from aiperf_hpc.replica.host import Host
+from aiperf_hpc.replica.node_check import imported_modules
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica
@@ -159,7 +161,7 @@ class MeasuringHost(FullHost):
         return PEAK
 
 
-def test_descriptions_and_peaks_of_all_ranks_are_recorded(tmp_path: Path) -> None:
+def test_modules_descriptions_and_peaks_of_all_ranks_are_recorded(tmp_path: Path) -> None:
     """Rank 2 has no known peak."""
     described, table = [rank("n0", None), rank("n1", node())], Table(3)
     settings = {"peaks": {"at_start_seconds": 1.0}}
@@ -170,15 +172,21 @@ def test_descriptions_and_peaks_of_all_ranks_are_recorded(tmp_path: Path) -> Non
             with attempt.journal() as journal:
                 attempt.replica._measure_peak(journal, 0)
                 attempt.replica._describe(journal)
+                before = attempt.replica._record_modules(journal)
+                assert attempt.replica._record_modules(journal, before) == before
                 attempt.replica._record_other_ranks(journal)
         else:
             other = Ranks(Threads(table, number, 3))
+            other.exchange(imported_modules(number).model_dump_json())
             other.exchange(described[number - 1].model_dump_json())
             other.exchange(PEAK.model_dump_json() if number == 1 else "")
 
     run_ranks(run, range(3))
     found = attempt.recorded
     assert found.peaks == {0: PEAK, 1: PEAK}
+    modules = found.modules[FIRST]
+    assert {number: len(own) for number, own in modules.items()} == {0: 1, 1: 1, 2: 1}
+    assert modules[2][0].package_sha256 == package_digest()
     assert [found.described[1], found.described[2]] == described
     own = found.described[0]
     assert own.node is not None

@@ -42,13 +42,13 @@ from aiperf_hpc.trial import (
 TYPES = """
 baseline_measured best_epoch_deleted best_epoch_saved calibrated checkpoint_deleted clock_seen
 clock_started clocks_read compiler_failed dataset_loaded digests_recorded evaluated file_problem
-heartbeat job_state journal_digests node_checked nodes_refused nodes_requested peak_measured
-predictions_saved primary_digest_seen primary_failed primary_heartbeat progress proposal_rejected
-proposal_summary proposed ranks_lost replica_ended replica_exited replica_launched replica_ready
-replica_released replica_started run_ended run_started scheduler_state search_ended search_failed
-search_started step_times stop_requested storage_waited system_described taken_over telemetry
-telemetry_started time_spent time_stamped training_started trial_ended trial_started trial_summary
-witness_state witnessed
+heartbeat job_state journal_digests modules_imported node_checked nodes_refused nodes_requested
+peak_measured predictions_saved primary_digest_seen primary_failed primary_heartbeat progress
+proposal_rejected proposal_summary proposed ranks_lost replica_ended replica_exited
+replica_launched replica_ready replica_released replica_started run_ended run_started
+scheduler_state search_ended search_failed search_started step_times stop_requested
+storage_waited system_described taken_over telemetry telemetry_started time_spent time_stamped
+training_started trial_ended trial_started trial_summary witness_state witnessed
 """
 HEAD = JournalDigest(bytes=7, sha256="0" * 64)
 PEAK = DevicePeak(
@@ -121,6 +121,9 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.TimeSpent(trial=None, seconds={TimePhase.SEARCH_WAIT: 0.5, TimePhase.TRAIN: 1.0}),
     records.StepTimes(
         trial="t1", collective="mpi", ranks=2, steps=10, seconds={StepPart.COMPUTE: 1.5}
+    ),
+    records.ModulesImported(
+        rank=1, package_sha256="0" * 64, foreign={"/a/json.py": ""}, modified=("/b/c.py",)
     ),
     records.CompilerFailed(problem="the process that compiles was ended after 600 s"),
     records.RanksLost(ranks=(1,), reason="rank 1 on n2 died or hangs"),

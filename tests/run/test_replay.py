@@ -77,6 +77,7 @@ def events_of(name: str) -> list[AnyEvent | bytes]:
         records.FileProblem(file="f", problem="gone", remedy="without"),
         records.StorageWaited(started_utc=START, seconds=1.0, reason="full"),
         records.CompilerFailed(problem="ended after 600 s"),
+        records.ModulesImported(rank=0, package_sha256="0" * 64, foreign={"/a": "0" * 64}),
         records.RanksLost(ranks=(1,), reason="gone"),
         records.ReplicaEnded(reason="stop"),
         b'{"v":1}',

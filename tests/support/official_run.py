@@ -135,6 +135,7 @@ def _replica(paths: RunPaths, name: str, rewrite: Rewrite) -> None:
     say(1, records.SystemDescribed(rank=0, description=_described(name)))
     say(1, clocks(START + 1, 1))
     say(2, records.PeakMeasured(rank=0, peak=PEAK))
+    say(2, records.ModulesImported(rank=0, package_sha256=RELEASED))
     say(2, records.DatasetLoaded(dataset=IMAGENET))
     beats = [BEAT * number for number in range(1, int(SECONDS / BEAT))]
     each = len(beats) // len(ROUNDS)

@@ -62,6 +62,15 @@ def listing(digests: Mapping[str, str]) -> str:
 @cache
 def package_digest() -> str:
     """Return the package digest: the SHA-256 of the list of this package's files."""
+    return current_package_digest()
+
+
+def current_package_digest() -> str:
+    """Return the package digest of the files as they are now.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
     return hashlib.sha256(listing(file_digests()).encode()).hexdigest()
 
 

@@ -142,6 +142,9 @@ class SimulatedHost(Host):
     def describe(self, folders: Mapping[str, Path]) -> None:
         """Return no description: ``machine`` has all that is simulated."""
 
+    def imported(self, rank: int) -> None:
+        """Return no record: all replicas are threads of this process."""
+
     def peak(self, config: RunConfig, device: int) -> None:
         """Return no peak rates: nothing is computed."""
 

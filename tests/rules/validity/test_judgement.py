@@ -120,7 +120,12 @@ FAST = ProcessDescription(cores=(0,), environment={"ONEDNN_DEFAULT_FPMATH_MODE":
 FAILED = {"reason": "failed: EngineError"}
 
 
-@pytest.mark.parametrize("rewrite", [as_it_is, slowed(0.99)])
+VIRTUALENV = {"/env/lib/python3.11/site-packages/_virtualenv.py": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    "rewrite", [as_it_is, slowed(0.99), of(records.ModulesImported, foreign=VIRTUALENV)]
+)
 def test_a_run_that_keeps_every_rule_is_closed(tmp_path: Path, rewrite: Rewrite) -> None:
     judgement = judged(tmp_path, rewrite)
     assert list(map(str, judgement.violations)) == []
@@ -151,6 +156,16 @@ def test_the_first_network_is_resnet50() -> None:
         (described(process=FAST), "environment",
          "ONEDNN_DEFAULT_FPMATH_MODE=ANY computes in any, but bf16 is recorded; unset it"),
         (without(records.SystemDescribed), "environment", "r0 did not record its variables"),
+        (without(records.ModulesImported), "release",
+         "r0, r1 did not record the imported modules of each rank"),
+        (of(records.ModulesImported, foreign={"/a/json.py": "0" * 64}), "release",
+         "/a/json.py belongs to no installed distribution; remove it or start without it"),
+        (of(records.ModulesImported, modified=("/lib/torch/optim/sgd.py",)), "release",
+         "/lib/torch/optim/sgd.py differs from the installed file of its distribution; reinstall"),
+        (of(records.ModulesImported, package_sha256="ab" * 32), "release",
+         "other files of the package on r0, r1; install the same release on all nodes"),
+        (of(records.ReplicaStarted, hosts=("n", "m")), "release",
+         "r0, r1 did not record the imported modules of each rank"),
         (trials(precision="fp8"), "precision", "fp8; at least FP16 is required"),
         (one_trial("r1-t0", graph="small"), "initial network", "r1 begins with small; ResNet-50"),
         (one_trial("r1-t2", graph="large"), "proposals", "r1-t2 trained another network than"),

@@ -366,6 +366,9 @@ class HistoryState(RunState):
                 replica.described[rank] = description
                 if (node := description.node) is not None:
                     replica.nodes.setdefault(by.source.incarnation, []).append(node)
+            case records.ModulesImported():
+                ranks = replica.modules.setdefault(by.source.incarnation, {})
+                ranks.setdefault(event.rank, []).append(event)
             case records.PeakMeasured():
                 replica.peaks[event.rank] = event.peak
             case records.DatasetLoaded():

@@ -31,6 +31,10 @@ class ReplicaHistory:
     """The descriptions of the latest attempt's ranks, by rank."""
     nodes: dict[Incarnation, list[NodeDescription]] = field(default_factory=dict)
     """The descriptions of the nodes of each attempt."""
+    modules: dict[Incarnation, dict[int, list[records.ModulesImported]]] = field(
+        default_factory=dict
+    )
+    """The records of imported modules of each attempt, by rank."""
     peaks: dict[int, DevicePeak] = field(default_factory=dict)
     """The measured peaks of the latest attempt's devices, by rank."""
     dataset: DatasetInfo | None = None

@@ -55,6 +55,21 @@ class DatasetLoaded(Event):
     """Bytes that were copied or read into memory."""
 
 
+class ModulesImported(Event):
+    """The imported modules of a rank: before its first trial, and at the end of rank 0 if changed.
+
+    A replica's first rank writes the records of all ranks.
+    """
+
+    rank: Count
+    package_sha256: str
+    """The digest of this package's files at that time; empty if they could not be read."""
+    foreign: dict[str, str] = {}
+    """SHA-256 of imported files that belong to no installed distribution, by path."""
+    modified: tuple[str, ...] = ()
+    """Imported files that differ from those of their distribution."""
+
+
 class PeakMeasured(Event):
     """The peak rates of a rank's device, measured before the training.
 

@@ -1,0 +1,169 @@
+"""Which imported files are of no distribution, or changed since their installation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.source_tree import ROOT
+
+FIND = """
+import json, sys
+sys.path += sys.argv[2:]
+for name in sys.argv[1].split():
+    __import__(name)
+from aiperf_hpc.integrity.imports import find_imports
+print(json.dumps(find_imports(sys.modules)))
+"""
+HERE = next(path for path in sys.path if path.endswith("site-packages"))
+
+
+class Environment:
+    """A virtual environment, in which a process imports modules."""
+
+    def __init__(self, root: Path) -> None:
+        command = [sys.executable, "-m", "venv", "--without-pip", str(root)]
+        subprocess.run(command, check=True)
+        (self.site,) = root.glob("lib/python*/site-packages")
+        self.root = root
+        self.path: list[Path] = []
+
+    def install(self, name: str, text: str, recorded: str | None = None) -> Path:
+        """Install a distribution with one file, and with another one in its RECORD if given."""
+        file, folder = self.site / name, self.site / f"{Path(name).stem}-1.0.dist-info"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        content = (text if recorded is None else recorded).encode()
+        digest = urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {Path(name).stem}\nVersion: 1.0\n")
+        rows = f"{name},sha256={digest},{len(content)}\n{folder.name}/RECORD,,\n"
+        (folder / "RECORD").write_text(rows)
+        return file
+
+    def found(self, modules: str = "") -> tuple[dict[str, str], list[str]]:
+        """Return foreign and modified files of a process that imports modules."""
+        path = ":".join(map(str, [*self.path, ROOT / "src"]))
+        done = subprocess.run(
+            [self.root / "bin" / "python", "-c", FIND, modules, HERE],
+            env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
+            cwd=self.root, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        foreign, modified = json.loads(done.stdout.splitlines()[-1])
+        return foreign, modified
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    return Environment(tmp_path / "env")
+
+
+def written(path: Path, text: str = "x = 1\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("add", "modules"),
+    [
+        (lambda e: written(e.site / "sitecustomize.py"), ""),
+        (lambda e: written(e.site / "start.pth", "import json\n"), ""),
+        (lambda e: written(e.path[0] / "colorsys.py"), "colorsys"),
+        (lambda e: written(e.path[0] / "psutil" / "__init__.py"), "psutil"),
+        (lambda e: written(e.root / "chunk.py"), "chunk"),
+    ],
+    ids=["sitecustomize", "pth", "standard library", "distribution", "working directory"],
+)
+def test_what_replaces_code_is_found(
+    environment: Environment, add: Callable[[Environment], Path], modules: str
+) -> None:
+    environment.path.append(environment.root / "elsewhere")
+    file = add(environment)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert environment.found(modules) == ({str(file): digest}, [])
+
+
+def _in_an_archive(environment: Environment) -> str:
+    environment.install("zipped.py", "")
+    archive = environment.root / "archive.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        for path in [environment.site / "zipped.py", *environment.site.glob("zipped-*/*")]:
+            opened.write(path, path.relative_to(environment.site))
+            path.unlink()
+    environment.path.append(archive)
+    return "zipped"
+
+
+def _of_conda(environment: Environment) -> str:
+    """Install a file in which conda wrote its prefix, and one of a package without RECORD."""
+    config = environment.install("config.py", "prefix = 1\n", "prefix = 0\n")
+    plain = written(environment.site / "plain.py")
+    rows = [
+        {"_path": str(path.relative_to(environment.root)),
+         "sha256_in_prefix": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in (config, plain)
+    ]  # fmt: skip
+    written(
+        environment.root / "conda-meta" / "a-1.json", json.dumps({"paths_data": {"paths": rows}})
+    )
+    return "config plain"
+
+
+def _without_a_record(environment: Environment) -> str:
+    written(environment.site / "old.py")
+    metadata = environment.site / "old-1.0.egg-info"
+    written(metadata / "PKG-INFO", "Name: old\nVersion: 1.0\n")
+    written(metadata / "installed-files.txt", "../old.py\nPKG-INFO\n")
+    return "old"
+
+
+def _namespace(environment: Environment) -> str:
+    environment.install("space/part.py", "")
+    return "space.part"
+
+
+def _touched(environment: Environment) -> str:
+    environment.install("touched.py", "x = 1\n").touch()
+    return "touched"
+
+
+@pytest.mark.parametrize(
+    "install",
+    [_in_an_archive, _of_conda, _without_a_record, _namespace, _touched,
+     lambda _: "numpy optuna setuptools pytest coverage"],
+)  # fmt: skip
+def test_what_is_installed_is_not_found(
+    environment: Environment, install: Callable[[Environment], str]
+) -> None:
+    assert environment.found(install(environment)) == ({}, [])
+
+
+@pytest.mark.parametrize("text", ["rate = 0.2\n", "rate = 0.10\n"])
+def test_a_changed_file_of_a_distribution_is_found(environment: Environment, text: str) -> None:
+    file = environment.install("sgd.py", "rate = 0.1\n")
+    assert environment.found("sgd") == ({}, [])
+    file.write_text(text)
+    assert environment.found("sgd") == ({}, [str(file)])
+
+
+def test_a_file_of_the_systems_packages_is_known(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian and Fedora remove RECORD, and Debian has a sitecustomize."""
+    file = written(environment.site / "sitecustomize.py")
+    command = written(environment.root / "bin" / "dpkg-query", f"#!/bin/sh\necho 'a, b: {file}'\n")
+    command.chmod(0o755)
+    assert environment.found()[0].keys() == {str(file)}
+    monkeypatch.setenv("PATH", str(command.parent))
+    from aiperf_hpc.integrity.imports import _packaged
+
+    assert _packaged({str(file), "/other"}) == {str(file)}
