@@ -395,11 +395,12 @@ class RunView:
         history = self.history
         if history.run_ended is not None:
             return RunState.ENDED, getattr(history.run_ended.event, "reason", "")
-        # On NFS, records of replicas may be visible before the primary's.
-        new = not history.last_utc or time.time() - history.last_utc <= self._silent_after
-        if history.primary_utc is None and new:
-            return RunState.STARTING, ""
-        if not history.run_starts:
+        if history.primary_utc is None or not history.run_starts:
+            last = history.last_utc
+            # On NFS, records of replicas may be visible before the primary's.
+            recent = not last or time.time() - last <= self._silent_after
+            if history.primary_utc is None and recent:
+                return RunState.STARTING, ""
             raise JournalError(
                 f"{self.paths.primary_journal}: damaged: it has no record of the run's start; "
                 "restore it from a copy"

@@ -83,7 +83,7 @@ def _files_of(modules: Mapping[str, Any]) -> Iterator[str]:
     for module in list(modules.values()):
         # Attributes of lazy modules would import them.
         attributes = getattr(module, "__dict__", {})
-        spec = attributes.get("__spec__")
+        spec: Any = attributes.get("__spec__")
         file = spec.origin if getattr(spec, "has_location", False) else attributes.get("__file__")
         if isinstance(file, str) and os.path.isabs(file):
             yield file
