@@ -61,8 +61,8 @@ class ScaleOptions:
     vflops_exponent: Annotated[int | None, value("N", _positive)] = None
     """Exponent n of Valid FLOPS. Default: HPC AI500's, 5 or 10 depending on the benchmark."""
     declarations: Annotated[list[Path] | None, value("FILE", Path, name="--declaration")] = None
-    """YAML file that declares an entry's changes to the benchmark, by HPC AI500's levels and
-    layers; may be repeated."""
+    """YAML file that declares an entry's changes to the benchmark by HPC AI500's levels and layers;
+    may be repeated."""
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ def scale(
 
     Additional nodes are requested from the scheduler and join when they are allocated. To reduce
     the number, the highest replicas shut down cleanly; their results stay in the search. Official
-    results keep their number of nodes.
+    results require a constant number of nodes.
 
     Examples:
       $ aiperf scale 20261121-101500-imagenet-3f2a --nodes 8

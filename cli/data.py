@@ -35,7 +35,7 @@ def prepare(
 ) -> int:
     """Prepare a dataset for training.
 
-    ImageNet may be in its archives, in folders of classes, in Kaggle's layout, or in Hugging Face's
+    ImageNet can be read from its archives, class folders, Kaggle's layout, or Hugging Face's
     Parquet files, which require the extra `parquet`. Run the same command again to resume an
     interrupted preparation.
 

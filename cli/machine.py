@@ -29,7 +29,7 @@ class AllreduceOptions:
     largest: Annotated[float | None, value("N")] = None
     """Number of elements of the largest tensor. Default: 1e8."""
     quick: bool = False
-    """10 repetitions of each size, up to 1e6 elements."""
+    """Use 10 repetitions of each size and at most 1e6 elements."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class PeakOptions:
     data: Annotated[Path | None, value("DIR", Path)] = None
     """Folder of the files to read, instead of --out."""
     ranks: Annotated[int | None, value("N")] = None
-    """Number of ranks of the all-reduce."""
+    """Number of ranks in the all-reduce."""
     quick: bool = False
-    """Measure one engine and one back end only, in 10 s."""
+    """Measure only one engine and one back end, in about 10 s."""
 
 
 def allreduce(
@@ -107,8 +107,8 @@ def doctor(
 ) -> int:
     """Check this machine's software and hardware.
 
-    The last sentence states whether it is ready for local runs, schedulers and GPUs, and what to do
-    first. The exit status is 1 if no run is possible here.
+    The last line states whether the machine is ready for local runs, schedulers and GPUs, and what
+    to do next. The exit status is 1 if no run is possible here.
 
     Examples:
       $ aiperf doctor
@@ -134,7 +134,7 @@ def system(
     run: PerhapsRun = None,
     site: Annotated[
         Path | None,
-        path_option("--system", "FILE", "File of facts that the machine does not report."),
+        path_option("--system", "FILE", "File with properties that the machine does not report."),
     ] = None,
     template: Annotated[bool, flag("--template", "Print a template of such a file.")] = False,
     mlperf: Annotated[
@@ -144,8 +144,8 @@ def system(
 ) -> int:
     """Describe this machine, or the machine of a run.
 
-    Lists nodes, grouped if equal, with processors, memory, accelerators, network, file systems
-    and software. Missing facts are listed with the reason.
+    Lists the processors, memory, accelerators, network, file systems and software of the nodes;
+    equal nodes are grouped. Unavailable values are listed with the reason.
 
     Examples:
       $ aiperf system
@@ -172,7 +172,9 @@ class ProfiledNetwork:
     run: PerhapsRun = None
     config: Annotated[
         str | None,
-        config_option("Profile the initial network of a YAML file or preset, not of a run: {}."),
+        config_option(
+            "Profile the initial network of a YAML file or preset instead of a run's network: {}."
+        ),
     ] = None
     assignments: Annotated[list[str] | None, value("KEY=VALUE", name="--set")] = None
     """Override a setting of --config, e.g. model.base_width=8; may be repeated."""
@@ -189,7 +191,7 @@ class ProfiledSteps:
     batch_size: Annotated[int | None, value("B")] = None
     """Batch size per rank. Default: the batch size of the training."""
     engine: Literal["tensorflow", "torch"] | None = None
-    """Engine. Default: the one of the run or configuration."""
+    """Engine. Default: that of the run or configuration."""
     data: Literal["synthetic", "real"] = "synthetic"
     """Content of the batches."""
     time_limit: Annotated[float, value("SECONDS", min=1.0)] = 3600.0

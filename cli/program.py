@@ -25,7 +25,7 @@ NAMES = ("aiperf", "aiperf-hpc")
 """Names of the program; the second is for systems where another program has the first."""
 RUN, WATCH, RESULTS = "Run the benchmark", "Watch a run", "Results"
 ANALYSIS, MACHINE, DATA = "Analysis", "This machine", "Data and configuration"
-TITLE = "Benchmark an AI-HPC machine of any size by automated machine learning."
+TITLE = "Benchmark AI-HPC machines of any size with automated machine learning."
 FIRST_STEPS = f"""\
 {TITLE}
 

@@ -114,8 +114,8 @@ def annotate(
 def compare(runs: SomeRuns, json: Json = False) -> int:
     """Compare runs: their configuration, machines, scores, time and energy.
 
-    A folder of repeated runs is compared by their means, with their coefficient of variation. The
-    exit status is 0 if the scores are comparable, else 1.
+    For a folder of repeated runs, the means are compared and the coefficient of variation is
+    printed. The exit status is 0 if the scores are comparable, else 1.
 
     Examples:
       $ aiperf compare runs/a runs/b

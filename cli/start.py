@@ -85,7 +85,7 @@ class RunOptions:
     run_dir: Annotated[Path | None, value("DIR", Path)] = None
     """New run directory. Default: a new folder in runs."""
     name: Annotated[str | None, value("NAME")] = None
-    """Name of the run: a new folder in runs."""
+    """Name of the run and of its new folder in runs."""
     start_when: Literal["first", "all"] = "first"
     """Start the clock with the first node, or when all replicas are ready."""
     division: Literal["closed", "open"] | None = None
@@ -106,7 +106,7 @@ class StartOptions:
     detach: bool = False
     """Run in the background and return."""
     yes: bool = False
-    """Do not ask before starting."""
+    """Start without asking for confirmation."""
     key: SigningKey = None
     json: FinalJson = False
 
@@ -116,11 +116,11 @@ def start(
 ) -> int:
     """Run the benchmark.
 
-    Each node runs a replica that searches for networks and trains them until the run ends. With a
-    --workload of another benchmark, it trains that benchmark's network to its target. The score is
-    operations per second. Without --detach, progress is displayed until the run ends. The first
-    Ctrl-C stops the run gracefully, the second immediately. Requires an engine (extra `cpu`, `cuda`
-    or `torch`) and, for several ranks, a collective, e.g. `mpi`.
+    Each node runs a replica that searches for networks and trains them until the run ends. With the
+    --workload of another benchmark, it trains the network of that benchmark to its target. The
+    score is the number of operations per second. Without --detach, progress is displayed until the
+    run ends. The first Ctrl-C stops the run gracefully, the second immediately. Requires an engine
+    (extra `cpu`, `cuda` or `torch`) and, for several ranks, a collective, e.g. `mpi`.
 
     Examples:
       $ aiperf start --nodes 2 --hours 0.05
@@ -284,15 +284,15 @@ def conduct(
 
 def simulate(
     run: Annotated[Path, Argument(metavar="RUN_DIR", parser=Path, help="New run directory.")],
-    nodes: Annotated[int, option("--nodes", "N", "Replicas.")],
-    hours: Annotated[float, option("--hours", "H", "Simulated hours.")],
+    nodes: Annotated[int, option("--nodes", "N", "Number of replicas.")],
+    hours: Annotated[float, option("--hours", "H", "Duration in simulated hours.")],
     config: Config = "simulated",
     assignments: Assignments = None,
 ) -> NoReturn:
     """Run the benchmark on a simulated machine.
 
-    Primary and replicas run their real code with a simulated clock and simulated training. Requires
-    the extra `simulate`.
+    The primary and the replicas run their real code with a simulated clock and simulated training.
+    Requires the extra `simulate`.
 
     Examples:
       $ aiperf simulate runs/big --nodes 4096 --hours 1

@@ -35,7 +35,7 @@ from aiperf_hpc.streams import warn
 
 
 def status(run: Run, json: Json = False) -> int:
-    """Show what a run is doing.
+    """Show the current status of a run.
 
     Works on any node that can read the run directory, even after the run has ended.
 

@@ -34,17 +34,17 @@ from aiperf_hpc.service.stream import OpenStreams
 
 API = "/api/v1"
 DESCRIPTION = """\
-Runs of AIPerf-HPC, during and after them.
+Runs of AIPerf-HPC, both active and finished.
 
-Every answer is JSON. Sizes are in bytes, durations in seconds and times in UTC seconds since 1970,
-unless a name states otherwise. The header `Age` is the age of an answer in seconds. The body of an
-error is a `Problem` (RFC 9457). While the records of a run are read for the first time, the answer
-is 202 with a `Loading`.
+Every response is JSON. Sizes are in bytes, durations in seconds and times in UTC seconds since
+1970, unless a name states otherwise. The `Age` header states the age of a response in seconds. The
+body of an error is a `Problem` (RFC 9457). While the records of a run are being read for the first
+time, the response is 202 with a `Loading`.
 """
 TAGS = [
     {"name": "runs", "description": "The runs that are served."},
     {"name": "run", "description": "The status, trials, machines and files of one run."},
-    {"name": "one run alone", "description": "The same, where the service serves one run alone."},
+    {"name": "one run alone", "description": "The same routes of a service for a single run."},
     {
         "name": "changes",
         "description": "Submit, cancel, stop, scale and resume runs, with a token.",
@@ -91,7 +91,7 @@ def create_app(
     # FastAPI's documentation pages load scripts from a CDN, which a cluster may not reach.
     app = FastAPI(
         title="AIPerf-HPC",
-        summary="Runs of the benchmark, during and after them",
+        summary="Benchmark runs, both active and finished",
         description=DESCRIPTION,
         version=__version__,
         openapi_tags=TAGS,
@@ -143,7 +143,7 @@ def _add_metrics(
         responses={200: {"description": "Metrics in Prometheus' text format"}, **PROBLEM},
     )
     async def metrics() -> Response:
-        """Return the runs' and the service's metrics for Prometheus."""
+        """Return metrics of the runs and of the service for Prometheus."""
         listed = await run_in_threadpool(runs.list)
         submissions = None if queue is None else queue.submissions()
         text = exposition(registry, listed, await _statuses(runs, listed), submissions)
@@ -163,7 +163,7 @@ async def _statuses(runs: Runs, listed: RunList) -> dict[str, RunStatus]:
 def _add_documentation(app: FastAPI) -> None:
     @app.get("/docs", response_class=HTMLResponse, tags=["service"])
     async def docs() -> Response:
-        """Return the documentation of this interface as an HTML page."""
+        """Return the documentation of this API as an HTML page."""
         return HTMLResponse(page(app.openapi()), headers={"Content-Security-Policy": POLICY})
 
 

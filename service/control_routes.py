@@ -40,9 +40,9 @@ RESPONSES = problems(
     {
         401: "A token is required",
         403: "This service is read-only",
-        404: "There is no such item",
-        409: "It conflicts with the current state",
-        422: "It cannot run, with the reason",
+        404: "The item does not exist",
+        409: "The request conflicts with the current state",
+        422: "The run cannot be executed, with the reason",
         429: "Too many submissions are waiting",
         503: "The runs cannot be read",
     }
@@ -73,7 +73,8 @@ def queue_routes(runs: FolderOfRuns, queue: RunQueue) -> APIRouter:
     async def submit(submission: Submission) -> Submitted:
         """Submit a run, which is checked as by `aiperf start` and then queued.
 
-        Runs on this machine execute one at a time; runs for a scheduler are handed to it at once.
+        Runs on this machine execute one at a time; runs for a scheduler are submitted to it
+        immediately.
         """
         return await run_in_threadpool(queue.submit, submission)
 

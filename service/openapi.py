@@ -50,7 +50,7 @@ def _complete(document: Document) -> None:
         "token": {
             "type": "http",
             "scheme": "bearer",
-            "description": "A token of the service's --token-file. Reading on loopback needs none.",
+            "description": "A token from --token-file. Read access on loopback requires none.",
         }
     }
 

@@ -47,11 +47,11 @@ SANDBOX = "sandbox allow-scripts; default-src 'unsafe-inline' data:"
 
 
 RESPONSES = {
-    202: {"model": Loading, "description": "The records are being read; ask again in a second"},
+    202: {"model": Loading, "description": "The records are being read; retry in a second"},
     **problems(
         {
-            404: "There is no such item",
-            422: "The question is invalid",
+            404: "The item does not exist",
+            422: "The query is invalid",
             503: "The run cannot be read",
         }
     ),
@@ -240,10 +240,10 @@ def _add_events(router: APIRouter, reader: Dependency) -> None:
         reader: Annotated[Reader, Depends(reader)],
         after: Annotated[
             Count | None,
-            Query(description="The number of the last event that is known; or Last-Event-ID."),
+            Query(description="Number of the last known event; alternatively, Last-Event-ID."),
         ] = None,
         seconds: Annotated[
-            float, Query(ge=0.5, le=60.0, description="Seconds between two looks.")
+            float, Query(ge=0.5, le=60.0, description="Polling interval in seconds.")
         ] = 1.0,
     ) -> Response:
         """Send server-sent events as long as the client reads them.
@@ -296,7 +296,7 @@ def compare_routes(runs: Runs) -> APIRouter:
             Query(
                 min_length=2,
                 max_length=20,
-                description="The runs' names; the first is what others are compared with.",
+                description="The names of the runs; the others are compared with the first one.",
             ),
         ],
     ) -> Response:

@@ -52,7 +52,7 @@ def evidence_of(
             but an invalid signature is a failure.
         witnesses: keys of witnesses, one of which must have covered the whole run; if empty, no
             witness is required.
-        authorities: root certificates of time-stamp authorities, which count as witnesses.
+        authorities: root certificates of timestamp authorities, which count as witnesses.
 
     Raises:
         JournalError: a journal cannot be read at all.

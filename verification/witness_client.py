@@ -1,4 +1,4 @@
-"""Clients of a run's witnesses: ``aiperf witness`` servers and time-stamp authorities (RFC 3161).
+"""Clients of a run's witnesses: ``aiperf witness`` servers and timestamp authorities (RFC 3161).
 
 A thread for each witness submits journal digests; the run never waits for a witness.
 """
@@ -180,7 +180,7 @@ class StatingWitness:
 
 
 class StampingAuthority:
-    """A time-stamp authority (RFC 3161), e.g. a public one."""
+    """A timestamp authority (RFC 3161), e.g. a public one."""
 
     def __init__(self, url: str, run: str) -> None:
         """Create a client of an authority.

@@ -21,7 +21,7 @@ def page() -> Iterator[str]:
     yield f".SH NAME\naiperf \\- {_plain(TITLE).rstrip('.')}"
     yield ".SH SYNOPSIS\n.B aiperf\n.I COMMAND\n[OPTIONS]"
     yield ".SH DESCRIPTION"
-    yield _text("`aiperf COMMAND --help` prints a command's part of this page.")
+    yield _text("`aiperf COMMAND --help` prints the help of a command.")
     for panel, commands in all_commands():
         yield f".SH {panel.upper()}"
         for name, command in commands:

@@ -92,7 +92,8 @@ class Report(Value):
     nodes_requested: int
     """Number of nodes that the user requested."""
     resources: Resources
-    """Numbers of replicas, hosts and accelerators; only of replicas in reports of version 1."""
+    """Numbers of replicas, hosts and accelerators; reports of version 1 contain only the number of
+    replicas."""
     hours: float
     """The hours that were requested; ``score.elapsed_seconds`` is the actual duration."""
     launcher: str
@@ -137,7 +138,7 @@ class Report(Value):
     """Utilization, traffic and power of its nodes; None in reports of versions that did not record
     it."""
     witnesses: tuple[WitnessStatus, ...] = ()
-    """Witnesses and time-stamp authorities of the run."""
+    """Witnesses and timestamp authorities of the run."""
     storage: tuple[StorageReport, ...] = ()
     """Waits for storage of the primary and of replicas."""
     datasets: tuple[DatasetInfo, ...]

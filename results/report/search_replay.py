@@ -48,9 +48,9 @@ class CandidateOutcome(Value):
     repeated: bool
     """Whether the graph was already known, because no new one was found."""
     seconds: float
-    """Seconds spent on choosing it and writing its weights."""
+    """Seconds spent on choosing the candidate and writing its weights."""
     trials: int
-    """Number of trials that trained it."""
+    """Number of trials that trained the candidate."""
     reached: float | None
     """Highest objective value that an evaluation of it observed."""
     predicted: float | None

@@ -57,7 +57,7 @@ class StorageStatus(Value):
     last_reason: str
     """Failed operation and the error of the storage."""
     waiting: bool
-    """Whether it is waiting now, as far as it was able to report."""
+    """Whether the process is waiting now, if it was able to report this."""
 
 
 def replica_statuses(

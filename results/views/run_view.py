@@ -147,10 +147,10 @@ class RunStatus(Value):
     telemetry: TelemetryStatus | None = None
     """Utilization and power of its nodes; None in documents of earlier versions."""
     machine: str = ""
-    """Accelerators, processors and memory of the nodes in a line, as reported by their
-    processes."""
+    """Accelerators, processors and memory of the nodes in one line, as reported by their processes.
+    """
     witnesses: tuple[WitnessStatus, ...] = ()
-    """Witnesses and time-stamp authorities of the run; none in documents of earlier versions."""
+    """Witnesses and timestamp authorities of the run; none in documents of earlier versions."""
     clock: ClockStatus | None = None
     """Waiting times for nodes; None if the clock started with the run."""
     elasticity: ElasticityStatus | None = None

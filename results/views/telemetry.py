@@ -42,9 +42,9 @@ class NodeUse(Value):
     """Utilization of a node in a time span; values that were not measured are None."""
 
     cpu_percent: float | None
-    """Of all its logical CPUs."""
+    """Mean utilization of all logical CPUs of the node."""
     processes_cpu_percent: float | None
-    """Of one core, by the run's processes."""
+    """CPU utilization by the run's processes, in percent of one core."""
     accelerator_percent: float | None
     """Mean utilization of its accelerators."""
 
@@ -53,7 +53,7 @@ class NodeTraffic(NodeUse):
     """Utilization and memory of a node, and its traffic in bytes per second."""
 
     memory_bytes: float | None
-    """In use, by any process."""
+    """Bytes of memory in use by all processes."""
     disk_read_rate: float | None
     """Bytes per second read from block devices."""
     disk_written_rate: float | None
@@ -129,9 +129,9 @@ class TelemetryPoint(NodeTraffic):
     power_watts: float | None
     """Power of all metered components of the node in watts."""
     utilization_percent: tuple[float | None, ...]
-    """Of each accelerator."""
+    """Values of each accelerator."""
     watts: tuple[float | None, ...]
-    """Of each accelerator."""
+    """Values of each accelerator."""
 
 
 class NodeSeries(Value):

@@ -45,7 +45,7 @@ class TrainingTime(Value):
     """Seconds that its replica spent on staging the dataset to its node: before its first training,
     and again if another attempt of the replica resumed this one."""
     compute_seconds: float
-    """Seconds in epochs, including evaluations."""
+    """Seconds spent in epochs, including evaluations."""
     extra_seconds: float
     """Other seconds: network construction and interruptions."""
 

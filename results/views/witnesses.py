@@ -13,12 +13,12 @@ UNWITNESSED = "unwitnessed"
 
 
 class WitnessStatus(Value):
-    """A witness or a time-stamp authority, from the primary's records."""
+    """A witness or a timestamp authority, from the primary's records."""
 
     url: str
     """URL of the witness or authority."""
     key: str
-    """Fingerprint of its key; empty for a time-stamp authority."""
+    """Fingerprint of its key; empty for a timestamp authority."""
     statement_count: int
     """Number of its statements on the run."""
     first_utc: float
@@ -58,7 +58,7 @@ def _said(witness: WitnessStatus, *, ended: bool) -> str:
     gap = duration(witness.max_gap_seconds)
     end = ", not the end" if ended and not witness.signed_end else ""
     return (
-        f"{'witnessed' if witness.key else 'time-stamped'} by {who} from {first}Z to {last}Z, "
+        f"{'witnessed' if witness.key else 'timestamped'} by {who} from {first}Z to {last}Z, "
         f"{witness.statement_count:,} times, greatest gap {gap}{end}"
     )
 

@@ -116,7 +116,7 @@ class Trusted(NamedTuple):
     witnesses: Sequence[PublicKey] = ()
     """Keys of witnesses, one of which must have covered the run; empty if none is required."""
     authorities: Sequence[Certificate] = ()
-    """Root certificates of time-stamp authorities, which count as witnesses."""
+    """Root certificates of timestamp authorities, which count as witnesses."""
 
 
 class Change(NamedTuple):

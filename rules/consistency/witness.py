@@ -86,7 +86,7 @@ def _statements(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
     before: Statement | None = None
     for each in shown:
         if not isinstance(each.answer, Witnessed):
-            wrong = "a witness and a time-stamp authority have the same address"
+            wrong = "a witness and a timestamp authority have the same address"
             break
         statement = each.answer.statement
         try:

@@ -114,7 +114,7 @@ class EventsQuery(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     after: Count | None = None
-    """Return the first events after this number. Default: the latest events."""
+    """Number of the event after which to start. Default: return the latest events."""
     kind: EventKind | None = None
     """Only events of this subject."""
     component: str | None = None

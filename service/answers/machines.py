@@ -122,7 +122,7 @@ class TelemetryQuestion(Question):
     power, energy."""
 
     host: str | None = Field(None, examples=["n01"])
-    """Only this node, with its time series."""
+    """Return only this node, with its time series."""
     points: Limit = 240
     """Maximum number of points of the time series; the latest are returned."""
 

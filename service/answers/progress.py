@@ -48,7 +48,7 @@ class Score(Answer):
     metric: str
     """Name of the quality metric."""
     interval_hours: float
-    """Interval between points in hours."""
+    """Interval between points, in hours."""
     score: ScoreStatus
     """Score at the end of the run, or at the last record so far."""
     points: tuple[ScoreStatus, ...]

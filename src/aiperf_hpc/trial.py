@@ -117,8 +117,8 @@ class ScheduleSettings(Value):
     interval: Literal["step", "epoch"] = "step"
     """Update the learning rate every step or every epoch."""
     base_batch_size: int | None = Field(None, ge=1)
-    """Batch size that learning_rate refers to; the peak scales linearly with the batch size
-    (Goyal et al. 2017)."""
+    """Batch size to which learning_rate refers; the peak scales linearly with the batch size (Goyal
+    et al. 2017)."""
     warmup_epochs: float = Field(0.0, ge=0.0, le=1e6)
     """Length of the linear warm-up in epochs."""
     warmup_steps: int = Field(0, ge=0)
@@ -141,8 +141,8 @@ class ScheduleSettings(Value):
     factor: float = Field(0.1, gt=0.0, lt=1.0)
     """Factor by which the learning rate is multiplied at each reduction (multi_step, plateau)."""
     patience: int = Field(10, ge=0)
-    """Epochs without a lower validation loss that are tolerated; the next one reduces the learning
-    rate (plateau only)."""
+    """Number of epochs without a lower validation loss that are tolerated; the next one reduces the
+    learning rate (plateau only)."""
     threshold: float = Field(1e-4, ge=0.0, lt=1.0)
     """Minimum decrease of the validation loss that counts as an improvement (plateau only)."""
     threshold_mode: Literal["relative", "absolute"] = "relative"

@@ -1,4 +1,4 @@
-"""A time-stamp authority: openssl's, behind HTTP."""
+"""A timestamp authority: openssl's, behind HTTP."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class DatasetConfig(Section):
     ] = "imagenet"
     """Dataset. Only runs on imagenet can be VALID."""
     path: Path | None = None
-    """Folder made by `aiperf data prepare`."""
+    """Folder created by `aiperf data prepare`."""
     storage_format: StorageFormat = "jpeg"
     """Format of the images in the folder (imagenet only)."""
     augment: bool = True
@@ -38,10 +38,10 @@ class DatasetConfig(Section):
     min_crop_area: float = Field(0.08, gt=0.0, le=1.0)
     """Minimum fraction of the image area that a random training crop covers (imagenet only)."""
     parallel_transforms: int = Field(48, ge=1, le=1024)
-    """Maximum number of samples transformed concurrently; never more than the cores."""
+    """Maximum number of samples that are transformed concurrently; at most the number of cores."""
     cache: Literal["none", "memory", "disk"] = "none"
-    """Where to copy the dataset before training: nowhere, into the page cache, or to
-    cache_path. Copying counts towards the run's time."""
+    """Where to copy the dataset before training: nowhere, into the page cache, or to cache_path.
+    The time for copying is charged to the run."""
     cache_path: Path | None = None
     """Folder on a local disk of the node, for cache: disk."""
     decoded_cache_gib: float = Field(0.0, ge=0.0, le=65_536.0)

@@ -37,7 +37,7 @@ class SimulationConfig(Section):
     syncs_per_second: float = Field(10_000.0, gt=0.0)
     """Synchronous writes that the file server completes per second."""
     charge_cpu: bool = True
-    """Advance the virtual clock by the processor time that the code uses on this machine."""
+    """Advance the virtual clock by the CPU time that the code uses on this machine."""
 
 
 def is_installed(package: str) -> bool:
@@ -51,14 +51,14 @@ class EngineConfig(Section):
     """Framework, device and memory that training uses."""
 
     name: Literal["tensorflow", "torch", "simulated"] = "tensorflow"
-    """Framework that trains. auto: torch if it is installed, else tensorflow. simulated: no
+    """Framework used for training. auto: torch if it is installed, else tensorflow. simulated: no
     training, for dry runs."""
     device: Literal["auto", "cpu", "cuda", "npu"] = "auto"
-    """Device to train on. auto: an accelerator if there is one. cuda (also ROCm) and npu need
-    engine torch."""
+    """Device used for training. auto: an accelerator if available. cuda (also for ROCm) and npu
+    require engine torch."""
     compile: Literal["auto", "never", "always"] = "auto"
-    """Use torch.compile (engine torch). auto: on cuda only; on other devices compiling costs
-    more than it saves."""
+    """Use torch.compile (engine torch). auto: only on cuda, because compilation costs more than it
+    saves on other devices."""
     tf32: bool = False
     """Compute fp32 convolutions and matrix products in TF32 on NVIDIA GPUs."""
     simulation: SimulationConfig = SimulationConfig()

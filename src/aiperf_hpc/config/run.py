@@ -108,19 +108,19 @@ class WitnessConfig(Section):
 
 
 class TimestampsConfig(Section):
-    """Time-stamp authorities (RFC 3161)."""
+    """Timestamp authorities (RFC 3161)."""
 
     urls: tuple[Url, ...] = Field((), max_length=MOST_URLS)
-    """URLs of time-stamp authorities (RFC 3161)."""
+    """URLs of timestamp authorities (RFC 3161)."""
     interval_seconds: float = Field(300.0, ge=10.0, le=86_400.0)
-    """Interval in seconds between time-stamped digests."""
+    """Interval in seconds between timestamped digests."""
 
 
 class RunConfig(Section):
     """Configuration of a run, except its number of nodes and hours."""
 
     preset: Annotated[Name, Field(max_length=MOST_PRESET)] = "custom"
-    """Name of the preset that the configuration is based on; informative only."""
+    """Name of the preset on which the configuration is based; informative only."""
     workload: str = Field("automl", max_length=100)
     """Workload to run; `aiperf workloads` lists them."""
     seed: int = Field(0, ge=0, lt=2**32)

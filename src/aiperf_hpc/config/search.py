@@ -75,7 +75,8 @@ class Reals(Section):
 
 
 class SpaceConfig(Section):
-    """Hyperparameter space. Batch and kernel size are those of Ren et al. 2021."""
+    """Hyperparameter space. The defaults of batch size and kernel size are those of Ren et al.
+    2021."""
 
     batch_size: Integers = Integers(low=256, high=448, step=64)
     """Batch size of a replica, over all its ranks."""
@@ -131,7 +132,7 @@ class SearchConfig(Section):
     workers: int = Field(1, ge=1, le=256)
     """Number of search processes per replica."""
     queue_depth: int = Field(2, ge=1, le=64)
-    """Number of candidates kept ready in the candidate queue."""
+    """Number of candidates kept in the candidate queue."""
     method: Literal["guided", "greedy", "fixed"] = "guided"
     """Search method. guided: Bayesian optimization with a Gaussian process over graphs. greedy:
     mutate the best. fixed: no search; train the initial network."""
@@ -156,7 +157,8 @@ class SearchConfig(Section):
     max_growth: float = Field(2.0, ge=1.0, le=1e6)
     """Maximum ratio of a candidate's forward operations to those of its parent."""
     keep_checkpoints: int = Field(8, ge=1, le=100_000)
-    """Number of trained checkpoints that a replica keeps as parents; the best are kept."""
+    """Number of trained checkpoints that a replica keeps as possible parents; the best ones are
+    kept."""
     weight_noise: float = Field(0.0, ge=0.0)
     """Standard deviation of noise on new and changed kernels, relative to He initialization; 0
     preserves the network's function."""

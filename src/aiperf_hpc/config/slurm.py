@@ -62,13 +62,13 @@ class SlurmConfig(Section):
     exclusive: bool = True
     """Allocate whole nodes to a replica."""
     time_margin_minutes: int = Field(10, ge=2, le=1440)
-    """Minutes added to the run's hours for the jobs' time limit."""
+    """Minutes added to the duration of the run to get the time limit of the jobs."""
     signal_seconds: int = Field(120, ge=10, le=3600)
-    """Seconds before the time limit at which replicas are signaled to shut down."""
+    """Number of seconds before the time limit at which replicas receive the signal to shut down."""
     mpi: Word = "pmix"
     """MPI plugin with which srun starts ranks; `srun --mpi=list` lists them."""
     template: Path | None = None
-    """Path of the site's own batch script."""
+    """Path of a custom batch script template."""
     extra_directives: tuple[Directive, ...] = ()
     """Additional sbatch options, for example --nice=100."""
 

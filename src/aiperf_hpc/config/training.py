@@ -42,13 +42,13 @@ class TrainingConfig(Section):
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
     """Label smoothing factor."""
     precision: Literal["fp32", "bf16", "fp16"] = "bf16"
-    """Numeric format of the computation; fp16 needs engine torch and an accelerator."""
+    """Numeric format of the computation; fp16 requires engine torch and an accelerator."""
     max_epochs: int = Field(60, ge=1, le=100_000)
     """Epoch limit of HPO rounds and of fixed networks."""
     target: float | None = None
     """Target quality at which a trial ends, in the workload's metric."""
     patience: int = Field(10, ge=1, le=100_000)
-    """Epochs without a lower validation loss before early stopping."""
+    """Number of epochs without a lower validation loss before early stopping."""
     keep_predictions: bool = False
     """Save the predicted class of every validation sample for each trial (classifiers only)."""
     checkpoint_interval_seconds: float = Field(120.0, ge=0.0, le=86_400.0)

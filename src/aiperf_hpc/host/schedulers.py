@@ -56,7 +56,7 @@ class Scheduler:
 SLURM = Scheduler(
     name="slurm",
     modes=("array", "allocation", "inside"),
-    help="array: as a SLURM job array; allocation: in one SLURM job; slurm: as slurm.mode states; "
+    help="array: as a SLURM job array; allocation: in one SLURM job; slurm: as set by slurm.mode; "
     "inside: in the current SLURM job",
     backend="aiperf_hpc.primary.launchers.slurm.backend",
     accelerators="slurm.gres",

@@ -1,4 +1,4 @@
-"""Time stamps of a run's journal digests by time-stamp authorities (RFC 3161)."""
+"""Time stamps of a run's journal digests by timestamp authorities (RFC 3161)."""
 
 from __future__ import annotations
 

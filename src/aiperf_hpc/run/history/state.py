@@ -26,11 +26,11 @@ PRIMARY = "primary"
 
 @dataclass(slots=True)
 class WitnessHistory:
-    """A witness, or a time-stamp authority, as the primary recorded it; nothing is checked."""
+    """A witness, or a timestamp authority, as the primary recorded it; nothing is checked."""
 
     url: str
     key: str = ""
-    """The fingerprint of its key; empty for a time-stamp authority."""
+    """The fingerprint of its key; empty for a timestamp authority."""
     times: int = 0
     """Number of answers."""
     first_utc: float = 0.0
@@ -41,7 +41,7 @@ class WitnessHistory:
     covered: int = 0
     """The bytes of the primary's journal that it has seen."""
     last: Statement | None = None
-    """The last statement; None for a time-stamp authority."""
+    """The last statement; None for a timestamp authority."""
     away: str = ""
     """Reason for which it does not answer; empty while it answers."""
 
@@ -123,7 +123,7 @@ class RunState:
     telemetry: dict[str, list[SamplerHistory]] = field(default_factory=dict)
     """The samplers of each host, in the order of reading."""
     witnesses: dict[str, WitnessHistory] = field(default_factory=dict)
-    """External witnesses and time-stamp authorities, by URL."""
+    """External witnesses and timestamp authorities, by URL."""
     end_bytes: int = 0
     """The bytes of the primary's journal up to the record of the end, inclusive."""
     waiting: dict[str, dict[str, Proposal]] = field(default_factory=dict)

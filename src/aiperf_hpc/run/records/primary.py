@@ -165,7 +165,7 @@ class Witnessed(Event):
 
 
 class TimeStamped(Event):
-    """A time-stamp authority stamped a digest of the primary's journal (RFC 3161)."""
+    """A timestamp authority stamped a digest of the primary's journal (RFC 3161)."""
 
     url: str
     """The authority's URL."""
