@@ -186,7 +186,7 @@ def _wait(view: RunView, run: Path, answered: Callable[[], bool]) -> None:
     while not answered():
         if time.monotonic() > end:
             raise AIPerfError(
-                f"{run}: the primary has not answered within {WAIT_SECONDS:.0f} s; "
+                f"{run}: the primary has not responded within {WAIT_SECONDS:.0f} s; "
                 f"`aiperf status {run}` shows its state"
             )
         time.sleep(0.1)

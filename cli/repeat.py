@@ -94,7 +94,9 @@ class RepeatOptions:
                 raise UsageError("--same-seed requires --repeat N")
             return
         if self.repeat < 2:
-            raise UsageError(f"--repeat {self.repeat}: there is nothing to compare below 2 runs")
+            raise UsageError(
+                f"--repeat {self.repeat}: there is nothing to compare with fewer than 2 runs"
+            )
         if detach:
             raise UsageError(
                 "--repeat and --detach are mutually exclusive; use nohup or a terminal multiplexer"
@@ -271,7 +273,7 @@ def _make(folder: Path) -> bool:
     """Create the folder of the runs; return whether it is new."""
     require_writable(folder)
     created = not folder.exists()
-    with restated(f"cannot make the folder {folder}", RunDirectoryError, caught=OSError):
+    with restated(f"cannot create the folder {folder}", RunDirectoryError, caught=OSError):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise RunDirectoryError(f"the folder {folder} is not empty; name a new one")

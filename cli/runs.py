@@ -105,7 +105,7 @@ def annotate(
     now = before.changed(tag or (), untag or (), note)
     if now != before:
         write_annotations(paths, now)
-    say(f"{run_name(run)}:{'' if any(now.lines()) else ' neither tags nor a note'}")
+    say(f"{run_name(run)}:{'' if any(now.lines()) else ' no tags and no note'}")
     for line in now.lines():
         say_folded(f"  {line}", 4)
     return 0
@@ -227,5 +227,5 @@ def _remarks(found: RunList) -> Iterator[str]:
     for each in found.unreadable:
         yield f"{each.name} cannot be read: {each.reason}"
     if number := len(found.foreign):
-        are = "folders are no runs" if number > 1 else "folder is no run"
+        are = "folders are not runs" if number > 1 else "folder is not a run"
         yield f"{number} {are}: {few(found.foreign)}"

@@ -79,7 +79,7 @@ def _lines(status: AnnotatedStatus) -> Iterator[str]:
         yield from telemetry_lines(status.telemetry)
     yield from (f"INVALID: {each.reason}" for each in status.violations if each.rule == "engine")
     if status.scheduler_problem:
-        yield f"the scheduler does not answer: {status.scheduler_problem}"
+        yield f"the scheduler does not respond: {status.scheduler_problem}"
     yield from map(_storage_line, status.storage)
     yield from (f"problem: {problem}" for problem in status.problems)
 

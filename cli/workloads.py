@@ -80,7 +80,7 @@ def _table(chosen: list[Workload]) -> Table:
     """Return one row per workload, with parameters and operations of its first network."""
     columns = (
         "workload", "benchmark", "task", "network", "data", "target", "parameters",
-        "operations a sample", "engines",
+        "operations per sample", "engines",
     )  # fmt: skip
     return Table(columns, tuple(_row(each) for each in chosen), words=(1, 2, 3, 4, 5, 8))
 

@@ -283,6 +283,6 @@ def examine_storage(folder: Path) -> Iterator[Check]:
             "",
         )
     yield check("storage", "writable", not remedy, detail, remedy, required=True)
-    detail = f"{kind} is {'a' if shared else 'no'} network file system"
-    remedy = "needed for several nodes only: a folder on NFS or similar"
+    detail = f"{kind} is {'a' if shared else 'not a'} network file system"
+    remedy = "needed only for several nodes: a folder on NFS or a similar file system"
     yield check("storage", "shared", shared, detail, remedy)

@@ -70,7 +70,7 @@ def _planned_datasets(plan: Plan) -> Datasets:
     return Datasets(found, plan.config.dataset.storage_format)
 
 
-SETTINGS: Final = Rule("settings", "as both divisions fix them", settings.fixed_settings)
+SETTINGS: Final = Rule("settings", "as fixed in both divisions", settings.fixed_settings)
 CLOSED_SETTINGS: Final = Rule(
     "closed settings", "those of Ren et al. 2021", settings.closed_settings
 )
@@ -101,7 +101,7 @@ BEFORE_START_ON_DATA: Final[Sequence[Rule[Plan]]] = (
 
 ENGINE: Final = Rule("engine", "not simulated", result.engine)
 ERROR: Final = Rule("error", f"<= {result.MOST_ERROR:.0%}", result.error)
-MORPHISM: Final = Rule("network morphism", ">= 1 trial of a grown one", search.morphism)
+MORPHISM: Final = Rule("network morphism", ">= 1 trial of a grown network", search.morphism)
 RECORDS: Final = Rule("records", "none", replicas.records)
 
 BRIEF: Final[Sequence[Rule[RunEvidence]]] = (
@@ -132,10 +132,10 @@ BOTH: Final[Sequence[Rule[RunEvidence]]] = (
     Rule("weights", "of the best evaluation", result.weights),
     Rule("replicas", "as many as requested", replicas.replicas),
     Rule("heartbeats", "regular", replicas.heartbeats),
-    Rule("clocks", f"<= {timing.MOST_DRIFT:g} s an hour apart", timing.clocks),
+    Rule("clocks", f"<= {timing.MOST_DRIFT:g} s per hour apart", timing.clocks),
     Rule("rates", f"<= {timing.MOST_RATIO:g} times the replica's median", timing.rates),
     Rule("peaks", "<= 100%", timing.peaks),
-    Rule("staging", "in the run's time", dataset.staging),
+    Rule("staging", "during the run", dataset.staging),
     RECORDS,
 )
 """The rules of both divisions."""
@@ -183,19 +183,21 @@ CONSISTENCY: Final[Sequence[Rule[Evidence]]] = (
          recorded_replicas.replicas),
     Rule("launches", "all replicas were launched, and each restart has a cause",
          recorded_replicas.launches),
-    Rule("config", "run.yaml is the one that every primary and replica read", records.config),
+    Rule("config", "run.yaml is the file that every primary and replica read", records.config),
     Rule("dataset", "all replicas had the configured dataset", records.dataset),
     Rule("graphs", "each graph is derived from the initial one by its morphisms", graphs.graphs),
     Rule("counts", "recorded operations per sample are those of the graph", graphs.counts),
-    Rule("names", "names and numbers are complete, and seeds follow from the run's", trials.names),
-    Rule("candidates", "graphs were proposed, from weights that existed, within bounds",
+    Rule("names", "names and numbers are complete, and seeds follow from the run's seed",
+         trials.names),
+    Rule("candidates", "graphs were proposed within bounds, from existing weights",
          graphs.candidates),
     Rule("resumes", "only interrupted trials are resumed", trials.resumes),
     Rule("batches", "batch sizes are configured, or halved to fit in memory",
          trials.batches),
-    Rule("samples", "each sample at most once per epoch, exactly once if evaluated",
+    Rule("samples", "samples are used at most once per epoch, and exactly once per evaluation",
          samples.samples),
-    Rule("evaluations", "evaluations are complete, in order, within limits", samples.evaluations),
+    Rule("evaluations", "evaluations are complete, in order and within limits",
+         samples.evaluations),
     Rule("baseline", "the baseline covers all validation samples and agrees on all replicas",
          samples.baselines),
     Rule("order", "one trial at a time per replica, after the run's start", trial_order.order),
@@ -213,16 +215,16 @@ CONSISTENCY: Final[Sequence[Rule[Evidence]]] = (
          recorded_replicas.machines),
     Rule("score", "operations, OPS and regulated score equal the recomputed ones", score.score),
     Rule("energy", "the stated energy is the sum of the samples of each node", score.energy),
-    Rule("predictions", "kept predictions are complete, and of the trials' last evaluations",
+    Rule("predictions", "saved predictions are complete and belong to the trials' last evaluations",
          files.predictions),
-    Rule("best epochs", "checkpoints of best epochs exist, and are of the best evaluations",
+    Rule("best epochs", "checkpoints of the best epochs exist and match the best evaluations",
          files.best_epochs),
     Rule("report", "the final report matches the records", report.report),
     Rule("result", "result.txt and result_0.txt state the recomputed score, verdict and rules",
          report.statements),
-    Rule("files", "the manifest names every file of the run, and none changed since its end",
+    Rule("files", "the manifest lists every file of the run, and none has changed since the end",
          files.files),
-    Rule("signature", "the manifest is signed, by a trusted key if one is named",
+    Rule("signature", "the manifest is signed, with a trusted key if one is given",
          files.signature),
 )  # fmt: skip
 """The rules on the consistency of a run's records, in the order of ``aiperf verify``."""

@@ -50,7 +50,7 @@ class Policy:
                 "read-only",
                 "this service is read-only; start it with --token-file to allow changes",
             )
-        what = "unknown token" if shown is not None else "a token is needed"
+        what = "unknown token" if shown is not None else "a token is required"
         return ProblemError(
             HTTPStatus.UNAUTHORIZED, "token-needed", f"{what}: Authorization: Bearer TOKEN"
         )

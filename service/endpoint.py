@@ -17,7 +17,7 @@ LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8765
 LEAST = 16
 """Minimum number of characters of a token."""
-HOW_TO = "`(umask 077; openssl rand -hex 32 > FILE)` makes one"
+HOW_TO = "`(umask 077; openssl rand -hex 32 > FILE)` creates one"
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -33,7 +33,7 @@ def parse_address(text: str) -> tuple[str, int]:
         return LOOPBACK, DEFAULT_PORT
     host, port = _split(text)
     _demand(bool(port), text, "there is no port")
-    _demand(port.isascii() and port.isdecimal(), text, f"{port!r} is no port number")
+    _demand(port.isascii() and port.isdecimal(), text, f"{port!r} is not a port number")
     _demand(len(port) <= 5 and int(port) <= 65_535, text, "ports go from 0 to 65535")
     return host or LOOPBACK, int(port)
 

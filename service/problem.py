@@ -119,7 +119,7 @@ def _refused(_: Request, error: Exception) -> Response:
 def _failed(_: Request, error: Exception) -> Response:
     """Hide the details of an internal error; the server prints them."""
     status = HTTPStatus.INTERNAL_SERVER_ERROR
-    detail = "an unexpected error; the service's own output has it"
+    detail = "an unexpected error; see the output of the service"
     return problem_response(ProblemError(status, "unexpected", detail))
 
 

@@ -94,7 +94,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> b
     except (http.client.HTTPException, ValueError) as error:
         raise AwayError(_line(f"invalid HTTP response: {error!r}")) from None
     if len(content) > LONGEST:
-        raise AwayError(f"its answer is longer than {LONGEST:,} bytes")
+        raise AwayError(f"its response is longer than {LONGEST:,} bytes")
     return content
 
 
@@ -164,7 +164,7 @@ class StatingWitness:
         try:
             found = _Answer.model_validate_json(said)
         except ValidationError:
-            raise AwayError("its answer has no statements") from None
+            raise AwayError("its response has no statements") from None
         events = [self._taken(statement) for statement in found.statements]
         if not events:
             raise AwayError(f"it states nothing after statement {after} of the run")
@@ -206,14 +206,14 @@ class StampingAuthority:
         headers = {"Content-Type": "application/timestamp-query"}
         answer = post(self.url, request.as_bytes(), headers, seconds)
         if len(answer) > LONGEST_STAMP:
-            raise AwayError(f"its time stamp is longer than {LONGEST_STAMP:,} bytes")
+            raise AwayError(f"its timestamp is longer than {LONGEST_STAMP:,} bytes")
         try:
             response = parsed(answer)
             stamp_of(response, message)
         except NoStampError as error:
             raise AwayError(f"its answer: {error}") from None
         if response.tst_info.nonce != request.nonce:
-            raise AwayError("its time stamp is of another request")
+            raise AwayError("its timestamp is for another request")
         return [TimeStamped(url=self.url, digest=digest, response=b64encode(answer).decode())]
 
 

@@ -90,9 +90,9 @@ def _schedule(config: RunConfig) -> Findings:
     if chosen.name not in ("constant", "multi_step"):
         yield f"{chosen.name}; multi_step is required, or constant for no decay"
     if chosen.warmup_steps:
-        yield f"a warm-up of {chosen.warmup_steps} steps; it is counted in epochs (warmup_epochs)"
+        yield f"warm-up of {chosen.warmup_steps} steps; state it in epochs (warmup_epochs)"
     if chosen.milestone_unit != "epoch":
-        yield "decays after steps; they are counted in epochs (milestone_unit: epoch)"
+        yield "decays after steps; they must be stated in epochs (milestone_unit: epoch)"
     for factor in chosen.factors:
         if not 0.0 < factor < 1.0:
             yield f"a decay to {factor:g} of the peak; above 0 and below 1 is required"

@@ -73,14 +73,14 @@ def _schedule(config: RunConfig) -> Findings:
     chosen = config.training.schedule
     yield Found(chosen.name)
     if chosen.interval != "step":
-        yield "the rate changes by epochs; it changes by steps (interval: step)"
+        yield "the rate changes per epoch; it must change per step (interval: step)"
     if chosen.warmup_epochs:
-        yield f"a warm-up of {chosen.warmup_epochs:g} epochs; it is counted in steps (warmup_steps)"
+        yield f"warm-up of {chosen.warmup_epochs:g} epochs; state it in steps (warmup_steps)"
     if chosen.name == "multi_step":
         if chosen.milestone_unit != "step":
-            yield "decays after epochs; they are counted in steps (milestone_unit: step)"
+            yield "decays after epochs; they must be stated in steps (milestone_unit: step)"
         if chosen.factors:
-            yield "decays to fractions of the peak; there is one rate of decay (factor)"
+            yield "decays to fractions of the peak; a single decay factor is required (factor)"
     elif chosen.name == "cosine":
         if chosen.decay_steps is None:
             yield "a cosine of the trial's length; its steps are stated (decay_steps)"

@@ -99,7 +99,7 @@ def _of_its_objective(name: str, objective: Objective, config: RunConfig) -> Ite
     training, simulated = config.training, config.engine.name == "simulated"
     if simulated and objective != CLASSIFICATION:
         yield (
-            f"engine.name=simulated generates accuracies, which workload '{name}' has not; set "
+            f"engine.name=simulated generates accuracies, which workload '{name}' lacks; set "
             "engine.name to torch or tensorflow"
         )
     if training.keep_predictions and objective.kind != CLASSIFICATION.kind:
@@ -109,7 +109,7 @@ def _of_its_objective(name: str, objective: Objective, config: RunConfig) -> Ite
     if training.label_smoothing and objective.kind != CLASSIFICATION.kind:
         yield (
             f"training.label_smoothing={training.label_smoothing:g}: the targets of workload "
-            f"'{name}' are no labels; set it to 0"
+            f"'{name}' are not labels; set it to 0"
         )
 
 

@@ -242,7 +242,7 @@ def init_time(log: TrainingLog) -> float:
     [training_policies, Run results: at most 30 minutes according to the rules' checker]
     """
     seconds = None if log.init is None else log.init.seconds
-    return required(seconds, "the log has no whole initialization") / MINUTE
+    return required(seconds, "the log has no complete initialization") / MINUTE
 
 
 def length(spans: Iterable[Span]) -> float:

@@ -71,7 +71,7 @@ def noise_of(logs: Sequence[TrainingLog]) -> Noise:
             unknown.
     """
     if len(logs) < 2:
-        count = "one run only" if logs else "there is no whole run"
+        count = "one run only" if logs else "there is no complete run"
         raise NotMeasuredError(f"{count}: nothing to compare")
     scores = [operations_per_second(log) for log in logs]
     timelines = [_timeline(log) for log in logs]
@@ -156,7 +156,7 @@ def run_length(logs: Sequence[TrainingLog], precision: float) -> RunLength:
     )
     between = _between(logs, precision)
     if within is None and between is None:
-        raise NotMeasuredError(why or "there is no whole run")
+        raise NotMeasuredError(why or "there is no complete run")
     return RunLength(
         precision=precision,
         within_seconds=within,

@@ -175,7 +175,9 @@ class _Traffic(NamedTuple):
 
 def _roofline(entry: Entry, given: _PeaksFile | None) -> RunRoofline:
     if entry.format != "aiperf":
-        raise NotMeasuredError("its logs have no graphs and no operations: only our runs' have")
+        raise NotMeasuredError(
+            "its logs have no graphs and no operations: only AIPerf-HPC's own runs have them"
+        )
     work = work_of(Path(entry.path))
     notes, machine = list(work.problems), work.started.machine
     path, peaks = given or _peaks_of_run(entry, notes) or (None, None)

@@ -344,7 +344,7 @@ def _equal_work(samples: Iterable[_EntryScale], options: Options) -> tuple[Equal
     if not fitted:
         sizes = ", ".join(f"{local:g}" for local in sorted(series)) or "none is known"
         raise NotMeasuredError(
-            f"no two scales that converged have one batch size an accelerator ({sizes})"
+            f"no two scales that converged have the same batch size per accelerator ({sizes})"
         )
     return fitted
 

@@ -119,7 +119,7 @@ def _laws(work: EqualWork) -> Iterator[str]:
     if work.minutes.residual is None:
         yield "two points determine these laws: their uncertainty is not known"
     else:
-        yield "in brackets: the 95 % prediction interval of one more entry"
+        yield "in parentheses: the 95 % prediction interval of one more entry"
     if work.superlinear:
         yield (
             "throughput grows faster than the scale, so more differs than the scale: "

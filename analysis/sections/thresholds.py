@@ -247,7 +247,7 @@ def _amount(standing: Standing) -> str:
 
 def _notes(contest: Sensitivity) -> Iterator[str]:
     """Yield remarks on how to read the tables, and on data that they omit."""
-    yield "rank in brackets; –: never reached or unknown; *: the ranking changes"
+    yield "rank in parentheses; –: never reached or unknown; *: the ranking changes"
     if len(contest.thresholds) > COLUMNS:
         yield f"{COLUMNS} of {len(contest.thresholds)} thresholds; the JSON document has all"
     yield from contest.notes

@@ -114,7 +114,7 @@ def known_count(benchmark: str, train_samples: int | None) -> KnownCount:
     """
     rows = [row for row in KNOWN_COUNTS if row.benchmark == benchmark]
     if not rows:
-        raise NotMeasuredError(f"no count of operations a sample is known for {benchmark}")
+        raise NotMeasuredError(f"no count of operations per sample is known for {benchmark}")
     for row in rows:
         if row.train_samples in (None, train_samples):
             return row
@@ -287,10 +287,10 @@ def _training(benchmark: str, log: TrainingLog, exponent: int) -> _Training:
 def _flops(benchmark: str, log: TrainingLog) -> tuple[float, str]:
     """Return operations per second and their source: counted, or published per sample."""
     if log.operations is not None:
-        return operations_per_second(log), "operations that the run counted, over its time"
+        return operations_per_second(log), "operations counted by the run, divided by its duration"
     count = known_count(benchmark, log.train_samples)
     return count.operations * throughput_of_all(log), (
-        f"{count.operations:,} operations a sample × training throughput ({count.source})"
+        f"{count.operations:,} operations per sample × training throughput ({count.source})"
     )
 
 

@@ -69,7 +69,7 @@ def weak_scaling(entries: Sequence[Entry], options: Options) -> WeakScalings:
     """Measure all weak-scaling entries."""
     weak = tuple(_weak(entry) for entry in entries if entry.scenario == "weak")
     if not weak:
-        raise NotMeasuredError("no entry trains several models at once (weak scaling)")
+        raise NotMeasuredError("no entry trains several models concurrently (weak scaling)")
     return WeakScalings(entries=weak)
 
 

@@ -148,7 +148,7 @@ def lines(result: StudyResult) -> Iterator[str]:
 def _named(study: Study) -> str:
     if study.metric == "time_to_quality":
         return f"time to quality {study.quality:g}"
-    return {"ops": "OPS", "throughput": "training samples a second"}[study.metric]
+    return {"ops": "OPS", "throughput": "training samples per second"}[study.metric]
 
 
 def _values(system: SystemResult, study: Study) -> str:

@@ -358,7 +358,7 @@ class Controller:
             if lost.path not in self._lost_journals:
                 self._lost_journals.add(lost.path)
                 what = f"{lost.path}: {lost.what}"
-                self._record_problem(lost.path, what, "the run is scored by the other records")
+                self._record_problem(lost.path, what, "the run is scored from the other records")
 
     def _record_problem(self, path: Path, problem: object, remedy: str) -> None:
         self._run.journal.append(self._run.file_problem(path, problem, remedy))

@@ -62,7 +62,7 @@ class Preflight:
             way = "ahead of" if ahead > 0 else "behind"
             problems = (
                 f"the clock of {host} ({replica.id}) is {abs(ahead):.1f} s {way} the primary's: "
-                "its records are that much too early or late; synchronize the clocks with NTP",
+                "its records are wrong by this amount; synchronize the clocks with NTP",
             )
         return NodeChecked(
             replica=replica.id, host=host, clock_ahead_seconds=ahead, problems=problems

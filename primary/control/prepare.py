@@ -67,7 +67,7 @@ def make_manifest(
     if most < nodes:
         raise UsageError(f"--nodes {nodes}-{most}: MAX is below MIN; give MIN-MAX, e.g. 2-4")
     if not 0 < hours <= 24 * 365:
-        raise UsageError(f"--hours {hours:g}: a run lasts more than 0 h and at most 8760 h")
+        raise UsageError(f"--hours {hours:g}: the duration must be above 0 h and at most 8760 h")
     replicas = most // config.replica.nodes
     choice = choose_launcher(Request(launcher, config, nodes, most, hours, dry))
     chosen = choice.launcher

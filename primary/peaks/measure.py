@@ -155,7 +155,9 @@ def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_
         if not package.installed:
             missing.append(_not_installed(f"engine {name}", package.remedy))
         elif name not in plan.engines:
-            missing.append(NotMeasured(what=f"engine {name}", reason="another one was requested"))
+            missing.append(
+                NotMeasured(what=f"engine {name}", reason="another engine was requested")
+            )
 
 
 def _engine(name: str, seconds: float, path: Path) -> _EngineResult:
@@ -184,7 +186,7 @@ def _reductions(
         if not package.installed:
             missing.append(_not_installed(what, package.remedy))
         elif done and plan.quick:
-            reason = f"a quick measurement has one back end, {done}"
+            reason = f"a quick measurement uses one back end, {done}"
             missing.append(NotMeasured(what=what, reason=reason))
         else:
             try:
@@ -274,7 +276,7 @@ def lines(peaks: Peaks) -> Iterator[str]:
 CACHE = {
     "bypassed": "page cache bypassed (O_DIRECT)",
     "dropped": "page cache dropped before each block",
-    "in use": "the page cache could not be avoided: the rate may be memory's",
+    "in use": "the page cache could not be bypassed: the rate may be that of memory",
 }
 
 

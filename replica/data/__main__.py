@@ -215,7 +215,7 @@ def _verify(arguments: argparse.Namespace, reporter: TextReporter) -> int:
         reporter.complain(problem)
     if broken := len(found.broken):
         reporter.complain(
-            f"{what}: {broken} of {found.files} files are broken: those above {elapsed}"
+            f"{what}: {broken} of {found.files} files are damaged: those above {elapsed}"
         )
         return BROKEN
     reporter.say(f"{what} is intact: {found.files} files, {found.samples} {unit} {elapsed}")

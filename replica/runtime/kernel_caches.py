@@ -41,7 +41,7 @@ def own_kernel_caches(environment: MutableMapping[str, str]) -> Iterator[Path]:
         folder = TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
     except OSError as error:
         raise AIPerfError(
-            f"cannot make a folder for compiled kernels: {reason_of(error)}; "
+            f"cannot create a folder for compiled kernels: {reason_of(error)}; "
             "set TMPDIR to a folder on the node that can be written"
         ) from None
     with folder as name, _lock(Path(name)):

@@ -184,7 +184,7 @@ def _end(document: Report) -> Iterator[str]:
     yield f"Finished {len(document.rules):6} rules with the following results:"
     yield f"         {passed:6} rules passed,"
     yield f"         {len(document.rules) - passed:6} rules failed."
-    yield f"Its score counts {duration(document.score.elapsed_seconds)}, including all waiting."
+    yield f"The score covers {duration(document.score.elapsed_seconds)}, including all waits."
     yield SINGLE
     yield ""
     yield last_line(document)

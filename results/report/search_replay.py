@@ -198,7 +198,7 @@ def _row(candidate: CandidateOutcome) -> tuple[str, ...]:
 def _summary(replay: SearchReplay) -> list[str]:
     lines = [
         f"{len(replay.candidates)} candidates by {', '.join(replay.searchers) or 'no searcher'}, "
-        f"{replay.compared} of them with an expected objective and a known one",
+        f"{replay.compared} of them with both an expected and a final objective",
         f"objective: {OBJECTIVE}",
     ]
     if replay.rank_correlation is not None:

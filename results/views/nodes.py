@@ -165,7 +165,7 @@ def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
     there = f"{status.replicas} replicas there, " if status.replicas else ""
     yield (
         f"nodes {status.nodes} requested, {there}{status.node_hours:.3g} node-hours, "
-        f"{si(status.operations_per_node_hour, 'operations')} a node-hour"
+        f"{si(status.operations_per_node_hour, 'operations')} per node-hour"
     )
     for point in status.points:
         yield (

@@ -156,7 +156,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         "operations", "Operations", "", lambda run: run.score.operations, Format.COUNT,
-        "Analytical operations that are credited.", "higher",
+        "Credited analytical operations.", "higher",
         {View.LAST_LINE: "operations", View.LOG: "operations", View.METRICS: "operations"},
         counter=True,
     ),
@@ -169,25 +169,25 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         "replicas", "Replicas", "", lambda run: run.resources.replicas, Format.COUNT,
-        "Replicas that were launched.", None,
+        "Number of launched replicas.", None,
         {View.LIST: "replicas", View.RESULT_LINE: "Replicas", View.LAST_LINE: "replicas",
          View.RANKING: "replicas"},
     ),
     Quantity(
         "hosts", "Hosts", "", lambda run: run.resources.hosts, Format.COUNT,
-        "Hosts that ran its replicas.", None,
+        "Number of hosts of the replicas.", None,
         {View.LIST: "hosts", View.RESULT_LINE: "Hosts", View.LAST_LINE: "hosts",
          View.METRICS: "hosts", View.RANKING: "hosts"},
     ),
     Quantity(
         "accelerators", "Accelerators", "", lambda run: run.resources.accelerator_count,
-        Format.COUNT, "Accelerators of its hosts.", None,
+        Format.COUNT, "Number of accelerators of the hosts.", None,
         {View.LAST_LINE: "accelerators", View.METRICS: "accelerators",
          View.RANKING: "accelerators"},
     ),
     Quantity(
         "cores", "Cores", "", lambda run: run.resources.cores, Format.COUNT,
-        "Physical cores of its hosts.", None, {View.RANKING: "cores"},
+        "Number of physical cores of the hosts.", None, {View.RANKING: "cores"},
     ),
     Quantity(
         "joules", "Energy", "J", lambda run: run.energy.joules if run.energy else None, Format.SI,
@@ -209,7 +209,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         "violated_rules", "Violated rules", "", lambda run: len(run.violated_rules),
-        Format.COUNT, "Rules that it violates.", "lower", {View.METRICS: "violated_rules"},
+        Format.COUNT, "Number of violated rules.", "lower", {View.METRICS: "violated_rules"},
     ),
 )  # fmt: skip
 

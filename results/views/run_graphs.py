@@ -73,7 +73,7 @@ class RunGraphs:
             return []
         path = self._history.paths.graph(gone[0])
         more = f" and {len(gone) - 1} more are" if len(gone) > 1 else " is"
-        return [f"the stored graph {path}{more} gone; the report grows lost graphs again"]
+        return [f"the stored graph {path}{more} gone; the report derives missing graphs again"]
 
     def _names(self) -> set[str]:
         now = time.monotonic()

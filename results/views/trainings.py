@@ -277,7 +277,7 @@ def _what(found: ModelsStatus, metric: str) -> Iterator[str]:
         said += f", in {duration(found.median_seconds)} each (median)"
     yield said
     if found.models_per_minute is not None:
-        yield f"{found.models_per_minute:.4g} models a minute"
+        yield f"{found.models_per_minute:.4g} models per minute"
     if without := found.started - found.completed:  # In progress, failed, or interrupted.
         yield f"{without} more without an end"
 

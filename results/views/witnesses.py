@@ -44,7 +44,7 @@ def witness_line(witnesses: Sequence[WitnessStatus], *, ended: bool) -> str:
     none."""
     seen = [each for each in witnesses if each.statement_count]
     away = [
-        f"{each.url} does not answer: {each.unreachable_reason}"
+        f"{each.url} does not respond: {each.unreachable_reason}"
         for each in witnesses
         if each.unreachable_reason
     ]
@@ -59,7 +59,7 @@ def _said(witness: WitnessStatus, *, ended: bool) -> str:
     end = ", not the end" if ended and not witness.signed_end else ""
     return (
         f"{'witnessed' if witness.key else 'timestamped'} by {who} from {first}Z to {last}Z, "
-        f"{witness.statement_count:,} times, greatest gap {gap}{end}"
+        f"{witness.statement_count:,} times, longest gap {gap}{end}"
     )
 
 

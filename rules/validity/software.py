@@ -107,7 +107,7 @@ def versions(run: RunEvidence) -> Findings:
         if each.machine is not None
     }
     kinds = Counter(listed.values())
-    yield Found(f"{len(kinds)} kinds on {len(listed):,} replicas")
+    yield Found(f"{len(kinds)} different on {len(listed):,} replicas")
     if not kinds:
         yield "no replica stated its versions"
         return

@@ -162,11 +162,11 @@ def _happenings(view: RunView) -> Iterator[_Happening]:
 def _of_run(view: RunView) -> Iterator[_Happening]:
     history = view.history
     for number, (utc, start) in enumerate(history.run_starts):
-        what = "the run goes on" if number else "the run started"
+        what = "the run continues" if number else "the run started"
         text = f"{what}: process {start.pid} on {start.host}"
         yield _Happening(utc, EventKind.RUN, "primary", text)
     for utc, request in history.stop_requests:
-        text = f"the replicas were asked to stop: {request.reason}"
+        text = f"the replicas were requested to stop: {request.reason}"
         yield _Happening(utc, EventKind.RUN, "primary", text)
     if history.primary_failure is not None:
         text = f"the primary failed: {history.primary_failure}"
@@ -182,7 +182,7 @@ def _of_replica(replica: ReplicaHistory) -> Iterator[_Happening]:
         where = f" on {replica.machine.host}" if replica.machine else ""
         yield _Happening(utc, kind, name, f"started{where}, attempt {life}")
     for utc, detail in replica.requeued:
-        yield _Happening(utc, kind, name, f"died and was queued again{_because(detail)}")
+        yield _Happening(utc, kind, name, f"died and was requeued{_because(detail)}")
     for utc, staged in replica.loads:
         yield _Happening(utc, kind, name, f"the dataset was loaded, staged in {duration(staged)}")
     if replica.ended is not None:

@@ -20,7 +20,7 @@ export function alerts(status) {
   const problems = [
     ["gone", "silent"].includes(status.state) ? status.reason : null,
     ...waiting.map((each) => `${each.component} waits for storage: ${each.last_reason}`),
-    status.scheduler_problem ? `The scheduler does not answer: ${status.scheduler_problem}` : null,
+    status.scheduler_problem ? `The scheduler does not respond: ${status.scheduler_problem}` : null,
     ...status.problems.slice(0, SHOWN_PROBLEMS),
     status.problems.length > SHOWN_PROBLEMS ? `and ${number(status.problems.length - SHOWN_PROBLEMS, "more problem")}` : null,
   ].filter(Boolean);

@@ -89,7 +89,7 @@ def dataset_name(folder: Path) -> str:
     Raises:
         DatasetError: the folder is not prepared, or its manifest cannot be read.
     """
-    prepare = f"make it with `aiperf data prepare NAME --from SOURCE --to {folder}`"
+    prepare = f"create it with `aiperf data prepare NAME --from SOURCE --to {folder}`"
     return _read_manifest(folder, "", prepare).name
 
 
@@ -99,7 +99,7 @@ def load_dataset_manifest(folder: Path, name: str) -> DatasetInfo:
     Raises:
         DatasetError: the folder is missing, unreadable, not prepared, or of another dataset.
     """
-    prepare = f"make it with `aiperf data prepare {name} --from SOURCE --to {folder}`"
+    prepare = f"create it with `aiperf data prepare {name} --from SOURCE --to {folder}`"
     info = _read_manifest(folder, f"dataset '{name}': ", prepare)
     if info.name != name:
         raise DatasetError(

@@ -37,7 +37,7 @@ def test_runs_are_submitted_and_cancelled_with_a_token_that_the_tab_keeps(
     batch_size = "settings.training.batch_size"
     _fill(page, {"name": "nightly", batch_size: "32", "settings.training.optimizer": "adam"})
     page.click("#submit form button")
-    page.shows("#queue [data-part=outcome]", "a token is needed")
+    page.shows("#queue [data-part=outcome]", "a token is required")
     assert page.api("queue") == {"queue": []}
     _use_token(page)
     page.click("#submit form button")

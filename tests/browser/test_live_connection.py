@@ -25,7 +25,7 @@ def test_what_needs_a_token_asks_for_it(browser: Chromium, live: LiveRun, tmp_pa
     with ServerThread(FolderOfRuns(live.paths.root.parent), endpoint) as server:
         page = Page(browser, server.url.replace("0.0.0.0", "127.0.0.1"))  # noqa: S104
         page.open(RUN)
-        page.shows("#connection", "a token is needed")
+        page.shows("#connection", "a token is required")
         page.holds("!document.getElementById('token').hidden")
         page.of("#token-text", "it.focus()")
         browser.call("Input.insertText", text="a" * 64)

@@ -35,7 +35,7 @@ def test_tags_and_a_note_are_added_shown_and_removed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", SMALL).root
     write_run(tmp_path / "b", SMALL)
     assert not printed("list", tmp_path).splitlines()[0].endswith("tags")
-    assert "a: neither tags nor a note" in printed("annotate", run)
+    assert "a: no tags and no note" in printed("annotate", run)
     words = ("--tag", "v100", "--tag", "fw:2.1", "--tag", "v100", "--note", "before\n the update")
     lines = printed("annotate", run, *words).splitlines()
     assert lines[1:] == ["  tags  v100, fw:2.1", "  note  before the update"]

@@ -196,7 +196,7 @@ def test_without_peaks_the_runs_are_made_all_the_same(runs: Runs) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--repeat", "1"), "nothing to compare below 2 runs"),
+        (("--repeat", "1"), "nothing to compare with fewer than 2 runs"),
         (("--repeat", "2", "--detach"), "mutually exclusive"),
         (("--same-seed",), "requires --repeat N"),
         (("--repeat", "2", "--set", "seed=4294967295"), "seed: should be less than"),

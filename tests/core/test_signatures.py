@@ -58,7 +58,7 @@ def test_only_the_owner_may_read_a_private_key(key: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["key", "key.pub"])
 def test_no_key_is_written_over(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UsageError, match=f"{name}: it is there already"):
+    with pytest.raises(UsageError, match=f"{name}: it already exists"):
         make_key(tmp_path / "key", "")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "mine")]
 

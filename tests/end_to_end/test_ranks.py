@@ -55,7 +55,7 @@ def test_a_replica_of_two_ranks_to_its_verified_score(live_run: Callable[..., Li
         assert trial.validation_samples == 64 * len(trial.evaluations)
 
 
-LOST = "its replica was lost and started again: ended with status 137"
+LOST = "its replica was lost and restarted: ended with status 137"
 DIED = "rank 1 on {host} died or hangs: "
 PATIENCE = 15
 """Seconds in which a rank of two answers, also where others want its core."""

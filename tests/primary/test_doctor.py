@@ -89,7 +89,7 @@ def test_supported_versions_of_python(
 def test_a_controller_that_is_away_is_one_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     check = found("controller")
-    assert check.detail == "does not answer: sinfo: Could not establish a configuration source"
+    assert check.detail == "does not respond: sinfo: Could not establish a configuration source"
     assert check.remedy == "set SLURM_CONF or use --launcher local"
 
 
@@ -107,7 +107,7 @@ FOR_CPUS = Check("framework", "torch", True, "torch 2.13.0+cpu")
 FOR_GPUS = FOR_CPUS._replace(detail="torch 2.13.0")
 SBATCH = Check("SLURM", "sbatch", True, "/usr/bin/sbatch")
 NO_SBATCH = SBATCH._replace(found=False, detail="not on the PATH")
-SILENT = Check("SLURM", "controller", False, "does not answer: x", "set it")
+SILENT = Check("SLURM", "controller", False, "does not respond: x", "set it")
 CONTROLLER = SILENT._replace(found=True)
 START = "Start with `aiperf start --nodes 1 --hours 0.05`."
 
@@ -126,7 +126,7 @@ START = "Start with `aiperf start --nodes 1 --hours 0.05`."
         ),
         (
             [YES, FOR_GPUS, SBATCH, SILENT],
-            "Ready for local runs; not for SLURM (controller: does not answer: x) or GPUs (no "
+            "Ready for local runs; not for SLURM (controller: does not respond: x) or GPUs (no "
             "accelerator found). First: set it.",
         ),
         (

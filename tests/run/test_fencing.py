@@ -87,7 +87,7 @@ def test_the_interrupted_trial_has_an_end_and_a_reason(run: RunWriter) -> None:
     history.refresh()
     trial = history.trials["r0-t1"]
     assert trial.state is TrialState.STOPPED
-    assert trial.reason == "its replica was lost and started again"
+    assert trial.reason == "its replica was lost and restarted"
     assert history.trials["r0-0.1-t1"].state is TrialState.COMPILING
 
 
@@ -115,7 +115,7 @@ def test_where_nobody_was_left_the_launcher_says_how_the_replica_died(run: RunWr
     run.life(SECOND, 20, replica_started().model_copy(update={"hosts": ("n1", "n2")}))
     trial = run.history().trials["r0-t1"]
     assert trial.state is TrialState.FAILED
-    assert trial.reason == "its replica was lost and started again: ended with status 137"
+    assert trial.reason == "its replica was lost and restarted: ended with status 137"
 
 
 def test_of_three_lives_each_counts_until_the_next_one_starts(run: RunWriter) -> None:

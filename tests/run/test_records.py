@@ -125,7 +125,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.ModulesImported(
         rank=1, package_sha256="0" * 64, foreign={"/a/json.py": ""}, modified=("/b/c.py",)
     ),
-    records.CompilerFailed(problem="the process that compiles was ended after 600 s"),
+    records.CompilerFailed(problem="the compiler process was killed after 600 s"),
     records.RanksLost(ranks=(1,), reason="rank 1 on n2 died or hangs"),
     records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=99.5, memory_bytes=1),
     records.TelemetryStarted(equipment=equipment()),

@@ -148,7 +148,7 @@ def test_a_client_without_a_controller(cluster: Cluster, tmp_path: Path) -> None
     conf.write_text(text.replace("SlurmctldPort=", "SlurmctldPort=1 #"))
     away = Cluster(cluster.folder, SLURM_CONF=str(conf))
     line = away.refusal(*START, "--nodes", 4096, "--run-dir", tmp_path / "run")
-    assert "SLURM does not answer" in line
+    assert "SLURM does not respond" in line
     assert "Unable to contact slurm controller" in line
     assert not (tmp_path / "run").exists()
 

@@ -164,7 +164,7 @@ def test_without_any_tool_the_node_is_sampled(
         sample = own.take()
     assert found.meters == ()
     assert found.absent["NVIDIA"] == "the package nvidia-ml-py is not installed"
-    assert found.absent["RAPL"] == "the kernel shows no counters of RAPL"
+    assert found.absent["RAPL"] == "the kernel provides no RAPL counters"
     assert found.absent["fabric"].startswith("the node has no port of InfiniBand")
     assert (sample.joules, sample.covered) == ((), ())
     assert sample.node.cpu is None or 0.0 <= sample.node.cpu <= 100.0

@@ -83,7 +83,7 @@ def execute_again(
     evaluated = {trial.id: trial for trial in run.trials if trial.evaluations}
     best = run.history.best
     if best is None:
-        raise UsageError("--execute: nothing was evaluated, so nothing can be executed again")
+        raise UsageError("--execute: nothing was evaluated, so nothing can be re-executed")
     chosen = seed_for(run.paths, seed)
     named = {best.trial: BEST}
     for place, name in enumerate(drawn(evaluated, trials, chosen.text), 1):
@@ -217,9 +217,7 @@ def _place(seed: str, trial: str) -> bytes:
 def possible(config: RunConfig) -> None:
     """Raise UsageError if no trial of the run can be re-executed, or not on this host."""
     if config.engine.name == "simulated":
-        raise UsageError(
-            "--execute: engine 'simulated' computed nothing that could be executed again"
-        )
+        raise UsageError("--execute: engine 'simulated' computed nothing that could be re-executed")
     one_rank = config.model_copy(update={"replica": ReplicaConfig()})
     if lacking := missing(one_rank):
         raise UsageError(f"--execute: {lacking[0]}")
@@ -289,8 +287,8 @@ def execute(request: ExecutionRequest, seconds: float | None) -> ExecutionResult
                 done = run_in_session(command, seconds, request.model_dump_json())
         except subprocess.TimeoutExpired:
             raise UsageError(
-                f"{len(request.epochs)} trials were not executed again within {seconds:g} s; "
-                "draw fewer, or give a longer --time-limit"
+                f"{len(request.epochs)} trials were not re-executed within {seconds:g} s; "
+                "sample fewer, or raise --time-limit"
             ) from None
         if done.returncode:
             raise UsageError(f"--execute: {failure_reason(done, 'the execution')}")

@@ -209,7 +209,7 @@ class SubmittedAllocation(Allocation):
                 raise error_of("salloc", Answer(status, "", output))
             if self.clock.monotonic() >= until:
                 raise SchedulerSilentError(
-                    f"salloc has not answered within {TIMEOUT_SECONDS:.0f} s"
+                    f"salloc has not responded within {TIMEOUT_SECONDS:.0f} s"
                 )
             self.clock.sleep(LOOK_SECONDS)
 

@@ -109,7 +109,7 @@ class SlurmBackend(Backend):
             partitions = self.rate_limit.call(client.partitions)
         except SchedulerError as error:
             return _without_answer(
-                request, f"{where} is installed, but SLURM does not answer ({error})"
+                request, f"{where} is installed, but SLURM does not respond ({error})"
             )
         check_cluster(request.config.slurm, request.most, request.hours, partitions)
         why = "SLURM responds, and this process is in none of its jobs"
@@ -219,6 +219,6 @@ def _controller() -> Check:
         found = sorted({group.partition for group in SlurmClient().partitions()})
     except SchedulerError as error:
         remedy = "set SLURM_CONF" if "configuration" in str(error) else "start it,"
-        detail = f"does not answer: {error}"
+        detail = f"does not respond: {error}"
         return check(SLURM.title, CONTROLLER, False, detail, f"{remedy} or use --launcher local")
     return check(SLURM.title, CONTROLLER, True, f"partitions: {', '.join(found)}")

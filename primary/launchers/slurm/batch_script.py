@@ -115,12 +115,12 @@ def _fill(text: str, values: dict[str, str], where: str) -> str:
     template = string.Template(text)
     if not template.is_valid():
         raise ConfigError(
-            f"{where}: a dollar sign without a name; write $$ for a dollar sign of the shell"
+            f"{where}: a dollar sign without a name; write $$ for a literal dollar sign"
         )
     used = set(template.get_identifiers())
     if unknown := sorted(used - values.keys()):
         raise ConfigError(
-            f"{where}: unknown name ${unknown[0]}; write $$ for a dollar sign of the shell; "
+            f"{where}: unknown name ${unknown[0]}; write $$ for a literal dollar sign; "
             f"known are {', '.join(values)}"
         )
     if missing := [name for name in NEEDED if name not in used]:

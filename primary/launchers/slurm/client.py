@@ -32,7 +32,7 @@ TIMEOUT_SECONDS = 30.0
 """Timeout of one call in seconds; SLURM's own, for a controller that is down, is about 4 s."""
 SHORTEST_SECONDS = 5.0
 """Minimum time in seconds between two client calls, independent of the number of nodes."""
-RETRY_HINT = "; nothing was started; try again when SLURM answers"
+RETRY_HINT = "; nothing was started; try again when SLURM responds"
 """Remedy if SLURM did not respond to a start."""
 SILENT = (
     "unable to contact",
@@ -233,7 +233,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -
     except FileNotFoundError:
         raise SchedulerSilentError(f"{command[0]} is not on the PATH") from None
     except subprocess.TimeoutExpired:
-        reason = f"{command[0]} has not answered within {TIMEOUT_SECONDS:.0f} s"
+        reason = f"{command[0]} has not responded within {TIMEOUT_SECONDS:.0f} s"
         raise SchedulerSilentError(reason) from None
     return Answer(done.returncode, done.stdout, done.stderr)
 

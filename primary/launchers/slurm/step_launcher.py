@@ -56,7 +56,7 @@ REFUSALS = (
     "has expired",
 )
 """Errors of srun if SLURM creates no step."""
-BLOCKED = "waits for its node, where SLURM still counts an ended step as running"
+BLOCKED = "waits for its node, where SLURM still reports an ended step as running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class StepLauncher(SlurmLauncher):
                 " nothing was started"
             )
         for place in _by_job(list(places.values())):
-            after = "; nothing was started; try again when it answers"
+            after = "; nothing was started; try again when it responds"
             with restated("SLURM does not start a step", after=after, caught=SchedulerSilentError):
                 self._pool.try_step(place)
         self._place()
@@ -254,7 +254,7 @@ class StepLauncher(SlurmLauncher):
         for name, place in self._places(self._waiting).items():
             self._waiting.remove(name)
             if self._attempts[name]:
-                detail = f"{self._states[name].detail}; started again on {place}"
+                detail = f"{self._states[name].detail}; restarted on {place}"
                 self._update(name, detail, JobPhase.REQUEUED)
             self._start(name, place)
 

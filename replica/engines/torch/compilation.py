@@ -227,8 +227,8 @@ class CompilerProcess:
             self._process = None  # The next request starts a new process.
             if expired.is_set():
                 process.wait()
-                return f"the process that compiles was ended after {LIMIT_SECONDS:g} s"
-            return f"the process that compiles ended with status {process.wait()}"
+                return f"the compiler process was killed after {LIMIT_SECONDS:g} s"
+            return f"the compiler process ended with status {process.wait()}"
         return CompileAnswer.model_validate_json(line).error
 
     def _started(self) -> subprocess.Popen[str]:

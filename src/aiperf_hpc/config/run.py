@@ -85,7 +85,7 @@ def _web_address(text: str) -> str:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise ValueError(f"'{text}' is no URL") from None
+        raise ValueError(f"'{text}' is not a URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError(f"'{text}' is not an http or https URL such as https://host:8766")
     if parts.username is not None or parts.query or parts.fragment:

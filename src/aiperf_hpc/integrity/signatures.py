@@ -111,13 +111,13 @@ def make_key(path: Path, name: str) -> PublicKey:
     beside = public_path(path)
     try:
         if beside.exists():
-            raise FileExistsError(None, "it is there already", str(beside))
+            raise FileExistsError(None, "it already exists", str(beside))
         _write_new(path, private, 0o600)
         _write_new(beside, public.line.encode(), 0o644)
     except OSError as error:
         where = error.filename or path
-        said = "it is there already" if isinstance(error, FileExistsError) else reason_of(error)
-        raise UsageError(f"cannot make the key {where}: {said}; name another file") from None
+        said = "it already exists" if isinstance(error, FileExistsError) else reason_of(error)
+        raise UsageError(f"cannot create the key {where}: {said}; name another file") from None
     return public
 
 
@@ -147,7 +147,7 @@ def load_private_key(path: Path) -> PrivateKey:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(
-            f"{path} is not an Ed25519 private key in OpenSSH's format; `aiperf keygen` makes one"
+            f"{path} is not an Ed25519 private key in OpenSSH's format; `aiperf keygen` creates one"
         )
     beside = public_path(path)
     found = PrivateKey(key)
@@ -168,7 +168,7 @@ def _trusted_in(path: Path) -> list[PublicKey]:
     found = sorted(path.glob("*.pub")) if path.is_dir() else [path]
     keys = [key for file in found for key in _keys_in(file)]
     if not keys:
-        raise UsageError(f"{path} has no Ed25519 public key; `aiperf keygen` makes a pair")
+        raise UsageError(f"{path} has no Ed25519 public key; `aiperf keygen` creates a pair")
     return keys
 
 

@@ -104,7 +104,7 @@ def _decoded(event: TimeStamped) -> TimeStampResponse:
     try:
         return parsed(b64decode(event.response, validate=True))
     except ValueError:
-        raise NoStampError("it is not a time stamp") from None
+        raise NoStampError("it is not a timestamp") from None
 
 
 def parsed(content: bytes) -> TimeStampResponse:
@@ -112,7 +112,7 @@ def parsed(content: bytes) -> TimeStampResponse:
     try:
         return decode_timestamp_response(content)
     except ValueError:
-        raise NoStampError("it is not an RFC 3161 time stamp") from None
+        raise NoStampError("it is not an RFC 3161 timestamp") from None
 
 
 def stamp_of(response: TimeStampResponse, message: bytes) -> Stamp:
@@ -124,7 +124,7 @@ def stamp_of(response: TimeStampResponse, message: bytes) -> Stamp:
         imprint, at = info.message_imprint, info.gen_time.timestamp()
         apart = _seconds(info.accuracy)
     except (ValueError, OverflowError, AttributeError):
-        raise NoStampError("it has no time stamp") from None
+        raise NoStampError("it has no timestamp") from None
     wanted = request_of(message).message_imprint
     if (imprint.hash_algorithm, imprint.message) != (wanted.hash_algorithm, wanted.message):
         raise NoStampError("it is for another message")

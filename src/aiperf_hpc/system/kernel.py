@@ -281,7 +281,7 @@ def _image(environment: Mapping[str, str]) -> str:
     for name in _IMAGES:
         if environment.get(name):
             return environment[name]
-    raise AbsentError("no container states its image")
+    raise AbsentError("no container image is reported")
 
 
 def _name(root: Path) -> str:

@@ -45,7 +45,7 @@ def output_of(*command: str) -> str:
     except OSError as error:
         raise AbsentError(f"{name} cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise AbsentError(f"{name} did not answer in {TOOL_SECONDS:.0f} s") from None
+        raise AbsentError(f"{name} did not respond within {TOOL_SECONDS:.0f} s") from None
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
         raise AbsentError(f"{name} failed with status {done.returncode}: {said[:200]}")

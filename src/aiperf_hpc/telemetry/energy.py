@@ -102,7 +102,7 @@ def rapl_zones(root: Path = ROOT) -> list[Zone]:
         for zone in _zones(package)
     ]
     if not found:
-        raise AbsentError("the kernel shows no counters of RAPL")
+        raise AbsentError("the kernel provides no RAPL counters")
     try:
         for zone in found:
             zone.read()

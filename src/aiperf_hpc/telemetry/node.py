@@ -104,7 +104,7 @@ def _memory() -> float:
 def _disk() -> dict[str, float]:
     counted = psutil.disk_io_counters()
     if counted is None:
-        raise AbsentError("the kernel shows no block device")
+        raise AbsentError("the kernel reports no block device")
     return {"disk_read": float(counted.read_bytes), "disk_written": float(counted.write_bytes)}
 
 

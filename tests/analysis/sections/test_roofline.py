@@ -256,7 +256,7 @@ def test_entries_without_a_roofline_have_a_reason(tmp_path: Path) -> None:
     found = rooflines(entries, Options())
     assert [run.entry for run in found.runs] == ["good"]
     assert found.missing == {
-        "log": "its logs have no graphs and no operations: only our runs' have",
+        "log": "its logs have no graphs and no operations: only AIPerf-HPC's own runs have them",
         "cut": "no trial's record states how long it trained",
         "simulated": "its time is simulated",
     }

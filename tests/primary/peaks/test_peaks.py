@@ -166,7 +166,7 @@ def test_a_quick_measurement_of_little_effort(
     assert found.allreduce[0].ranks >= 2
     assert present(found.storage).folder == str(out)
     reasons = {m.what: m.reason for m in found.not_measured}
-    assert reasons["engine tensorflow"] in ("another one was requested", "not installed")
+    assert reasons["engine tensorflow"] in ("another engine was requested", "not installed")
     others = {"all-reduce by mpi", "all-reduce by torch"} - {f"all-reduce by {reduced}"}
     for other in others:
         assert reduced in reasons[other]

@@ -123,7 +123,7 @@ ANSWER = 'input(); print(\'{"error": "%s"}\', flush=True)'
     ("code", "problem"),
     [
         (f"{ANSWER % 'no such layer'}; {ANSWER % ''}", "no such layer"),
-        ("import sys; input(); sys.exit(3)", "the process that compiles ended with status 3"),
+        ("import sys; input(); sys.exit(3)", "the compiler process ended with status 3"),
     ],
 )
 def test_a_failed_request(capsys: pytest.CaptureFixture[str], code: str, problem: str) -> None:
@@ -177,7 +177,7 @@ def test_a_hung_process_is_killed_with_its_children(
     compiler = compiler_running(("input(); " if reads else "") + HANGS)
     large = REQUEST.model_copy(update={"graph": "x" * (10 if reads else 2**20)})
     problem = compiler.compile(large)
-    assert problem == "the process that compiles was ended after 600 s"
+    assert problem == "the compiler process was killed after 600 s"
     assert problem in capsys.readouterr().err
     assert compiler._process is None
     child = int(said.read_text("ascii"))

@@ -34,7 +34,7 @@ def test_each_process_has_its_own_empty_caches(
 
 def test_a_node_without_space_for_caches_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
-    why = "cannot make a folder for compiled kernels: .*; set TMPDIR"
+    why = "cannot create a folder for compiled kernels: .*; set TMPDIR"
     with pytest.raises(AIPerfError, match=why), own_kernel_caches({}):
         pass
 

@@ -197,7 +197,7 @@ def test_the_lead_with_several_ranks_is_estimated_from_the_first_rank(
     assert trainer.lead.seconds == 150.0
 
 
-@pytest.mark.parametrize("problem", ["", "the process that compiles was ended after 600 s"])
+@pytest.mark.parametrize("problem", ["", "the compiler process was killed after 600 s"])
 def test_a_network_that_is_not_compiled_ahead_is_recorded_and_built(
     tmp_path: Path, problem: str
 ) -> None:

@@ -78,7 +78,7 @@ def test_a_new_attempt_resumes_the_interrupted_trial(tmp_path: Path) -> None:
     assert second.engine.networks[0].rates[0] == pytest.approx(0.1 * (1 - 12 / 20))
     interrupted = second.trial("r0-t2")
     assert interrupted.state is TrialState.STOPPED
-    assert interrupted.reason == "its replica was lost and started again"
+    assert interrupted.reason == "its replica was lost and restarted"
 
 
 def momentum(bench: Bench) -> list[float]:

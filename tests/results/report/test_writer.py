@@ -423,7 +423,7 @@ def test_the_status_says_that_stored_graphs_are_gone(tmp_path: Path) -> None:
     (problem,) = RunView.read(paths).status().problems
     assert problem == (
         f"the stored graph {graphs[0]} and {len(graphs) - 1} more are gone; "
-        "the report grows lost graphs again"
+        "the report derives missing graphs again"
     )
 
 

@@ -112,7 +112,7 @@ def test_the_list_fits_the_window(
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert max(map(width, lines)) <= columns
-    assert "1 folder is no run: photographs" in done.stderr
+    assert "1 folder is not a run: photographs" in done.stderr
     assert "damaged cannot be read: " in done.stderr
     if columns >= 80:
         assert lines[0].split()[:2] == ["run", "state"]

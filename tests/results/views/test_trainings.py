@@ -189,7 +189,7 @@ def test_models_that_are_trained_at_once_are_counted_by_the_minute(tmp_path: Pat
     how, what = model_lines(found, "accuracy")
     assert how == "weak scaling: 2 models at once, each on 1 node, 1 rank"
     assert what == (
-        "3 of 3 reached 70.00%, in 2 min 01 s each (median); 0.75 models a minute; "
+        "3 of 3 reached 70.00%, in 2 min 01 s each (median); 0.75 models per minute; "
         "1 more without an end"
     )
 
@@ -266,7 +266,7 @@ def test_without_a_target_a_model_is_trained_when_it_has_ended(tmp_path: Path) -
     found = status(tmp_path, [Training("r0", 10, [0.5])], "training.target=null")
     assert (found.target, found.reached, found.completed) == (None, 0, 1)
     assert found.models_per_minute == pytest.approx(1.0)
-    assert model_lines(found, "accuracy")[1] == "1 trained; 1 models a minute"
+    assert model_lines(found, "accuracy")[1] == "1 trained; 1 models per minute"
 
 
 def test_valid_flops_weight_each_models_operations_by_what_it_reached(tmp_path: Path) -> None:

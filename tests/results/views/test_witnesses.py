@@ -21,7 +21,7 @@ def test_a_run_that_nobody_saw_is_unwitnessed(tmp_path: Path) -> None:
     run.turn()
     assert line(run, ended=False) == "unwitnessed"
     run.primary.append(WitnessState(url=URL, reachable=False, detail="timed out"))
-    assert line(run, ended=False) == f"unwitnessed; {URL} does not answer: timed out"
+    assert line(run, ended=False) == f"unwitnessed; {URL} does not respond: timed out"
     run.log.close()
 
 
@@ -32,12 +32,12 @@ def test_by_whom_since_when_until_when_and_with_which_gap(tmp_path: Path) -> Non
     key = run.log.key.public.fingerprint
     said = (
         f"witnessed by {key} ({URL}) from 2025-06-15T15:07:10Z to 2025-06-15T15:08:40Z, "
-        "2 times, greatest gap 1 min 30 s"
+        "2 times, longest gap 1 min 30 s"
     )
     assert line(run, ended=False) == said
     run.end()
     assert line(run, ended=True) == f"{said}, not the end"
     run.pass_by(2.0)
     run.show()
-    assert line(run, ended=True).endswith("3 times, greatest gap 1 min 30 s")
+    assert line(run, ended=True).endswith("3 times, longest gap 1 min 30 s")
     run.log.close()

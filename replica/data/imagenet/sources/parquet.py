@@ -63,10 +63,10 @@ def open_parquet(folder: Path, options: Options) -> ParquetSource:
         DatasetError: a package is missing, or the files do not have this layout.
     """
     if not PARQUET.installed:
-        raise DatasetError(f"reading parquet needs the package 'pyarrow': {PARQUET.remedy}")
+        raise DatasetError(f"reading Parquet needs the package 'pyarrow': {PARQUET.remedy}")
     files = _files(folder)
     total = sum(map(len, files.values()))
-    meter = Meter(options.progress, "listing parquet files", total, "files")
+    meter = Meter(options.progress, "listing Parquet files", total, "files")
 
     def rows(path: Path, _: object) -> list[Image]:
         return list(_rows(path))

@@ -130,7 +130,7 @@ class HistoryState(RunState):
                 # The failure of a rank ends all ranks and counts as a failure of the trial.
                 failed = replica.several_ranks
                 trial.state = TrialState.FAILED if failed else TrialState.STOPPED
-                trial.interrupted = f"its replica was lost and started again{replica.death(until)}"
+                trial.interrupted = f"its replica was lost and restarted{replica.death(until)}"
                 del self._open[trial.id]
 
     def _orphan(self, by: _Writer, what: str) -> None:

@@ -86,7 +86,7 @@ class RunState:
     storage_waits: list[tuple[str, records.StorageWaited]] = field(default_factory=list)
     """Waits for storage, by a replica's name or ``primary``, in the order of reading."""
     scheduler_problem: str | None = None
-    """The message of the scheduler's client while the scheduler does not answer."""
+    """The message of the scheduler's client while the scheduler does not respond."""
     primary_described: RankDescription | None = None
     """The description of the latest primary."""
     primary_clocks: list[Clocks] = field(default_factory=list)

@@ -86,7 +86,7 @@ def pci_accelerators(root: Path = ROOT, classes: tuple[str, ...] = _PCI_CLASSES)
     """
     bus = root / "sys/bus/pci/devices"
     if not bus.is_dir():
-        raise AbsentError("the kernel shows no PCI bus")
+        raise AbsentError("the kernel reports no PCI bus")
     counts: dict[str, int] = {}
     for device in entries(bus):
         vendor = _PCI_VENDORS.get(text_of(device / "vendor"))

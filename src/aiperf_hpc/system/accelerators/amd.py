@@ -34,7 +34,7 @@ def amd_smi() -> Iterator[Library]:
     except ImportError:
         raise AbsentError("the package amdsmi is not installed") from None
     except (KeyError, OSError, AttributeError) as error:  # Depends on the version.
-        raise AbsentError(f"amdsmi finds no library of AMD's: {error}") from None
+        raise AbsentError(f"amdsmi finds no AMD library: {error}") from None
     try:
         amdsmi.amdsmi_init()
     except amdsmi.AmdSmiException as error:
@@ -49,7 +49,7 @@ def accelerators() -> tuple[Accelerator, ...]:
     """Return all accelerators of this node in AMD's order. Raises AbsentError if there are none."""
     found = _first(_by_library, lambda: parse_rocm_smi(output_of("rocm-smi", *_ROCM_SMI)))
     if not found:
-        raise AbsentError("AMD's tools count no accelerator")
+        raise AbsentError("AMD's tools list no accelerator")
     return found
 
 
@@ -204,7 +204,7 @@ def _by_amd_smi(library: Library) -> AcceleratorSource:
     except library.AmdSmiException as error:
         raise AbsentError(f"amdsmi: {_words(error)}") from None
     if not handles:
-        raise AbsentError("amdsmi counts no accelerator")
+        raise AbsentError("amdsmi lists no accelerator")
     each = [partial(_reads, library, handle) for handle in handles]
     names, failures = numbered(VENDOR, range(len(handles))), (library.AmdSmiException,)
     return AcceleratorSource("amdsmi", names, lambda: each, cheap=True, failures=failures)

@@ -55,7 +55,7 @@ def handles_of(library: Library) -> list[Handle]:
     except library.NVMLError as error:
         raise AbsentError(f"NVML: {error}") from None
     if not handles:
-        raise AbsentError("NVML counts no accelerator")
+        raise AbsentError("NVML lists no accelerator")
     return handles
 
 

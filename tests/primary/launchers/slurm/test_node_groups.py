@@ -179,7 +179,7 @@ def test_a_lost_node_is_replaced_by_one_of_its_group(held: StepCluster) -> None:
     held.jobs["19"], held.partitions["19"] = ("RUNNING", ["m2"]), "instinct"
     held.trial = Answer(0, "m2 host\n", "")
     held.sallocs[-1].end(0)
-    assert launcher.states()["r2"].detail.endswith("; started again on m2")
+    assert launcher.states()["r2"].detail.endswith("; restarted on m2")
 
 
 def test_a_job_of_the_run_that_is_of_no_group_is_given_back(held: StepCluster) -> None:

@@ -124,7 +124,7 @@ def test_auto_is_slurm_where_its_client_is(
     assert choose("local", cluster) == "local"
     cluster.answers["sinfo"] = [SILENCE]
     with pytest.raises(
-        UsageError, match=r"/usr/bin/sbatch is installed, but SLURM does not answer"
+        UsageError, match=r"/usr/bin/sbatch is installed, but SLURM does not respond"
     ):
         choose("slurm", cluster)
     monkeypatch.setattr(shutil, "which", lambda _: None)
@@ -145,7 +145,7 @@ def test_auto_is_local_where_slurm_does_not_answer_unless_that_cannot_be_meant(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     if cores >= 3:
         assert choose("auto", cluster) == "local"
-        assert "SLURM does not answer" in capsys.readouterr().err
+        assert "SLURM does not respond" in capsys.readouterr().err
     else:
         with pytest.raises(UsageError, match="or use --launcher local"):
             choose("auto", cluster)

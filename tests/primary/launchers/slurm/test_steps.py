@@ -98,7 +98,7 @@ def test_a_stale_step_is_cancelled(cluster: StepCluster) -> None:
     cluster.looked(launcher)
     said = launcher.states()
     assert said["r1"].phase is JobPhase.REQUEUED
-    assert "still counts an ended step as running" in said["r1"].detail
+    assert "still reports an ended step as running" in said["r1"].detail
     assert said["r0"].phase is JobPhase.RUNNING
     cluster.looked(launcher)
     assert cluster.said("scancel") == [("17.1",)]
@@ -133,7 +133,7 @@ def test_a_node_that_fails_ends_its_replica_which_goes_on_on_a_spare(cluster: St
     cluster.sruns[1].end(0, "last line of the replica\nsrun: error: Node failure on n2\n")
     state = cluster.looked(launcher)["r1"]
     assert state.phase is JobPhase.REQUEUED
-    assert state.detail == "n2 left the allocation: Node failure on n2; started again on n3"
+    assert state.detail == "n2 left the allocation: Node failure on n2; restarted on n3"
     assert cluster.sruns[-1].option("nodelist") == "n3"
     assert cluster.sruns[-1].command[-1] == "1"
 
@@ -340,7 +340,7 @@ def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: Step
     cluster.jobs["18"] = ("RUNNING", ["n3"])
     cluster.sallocs[1].end(0)
     cluster.trial = Answer(0, "n3 host\n", "")
-    assert launcher.states()["r1"].detail.endswith("; started again on n3")
+    assert launcher.states()["r1"].detail.endswith("; restarted on n3")
     assert cluster.sruns[-1].option("jobid") == "18"
     assert cluster.sruns[-1].command[-1] == "1"
 
@@ -354,7 +354,7 @@ def test_a_step_that_comes_too_late_for_its_job_gets_another_node(cluster: StepC
     cluster.now += 60.0
     state = launcher.states()["r1"]
     assert state.phase is JobPhase.REQUEUED
-    assert state.detail.endswith("Slurm job 17 has expired; started again on n3")
+    assert state.detail.endswith("Slurm job 17 has expired; restarted on n3")
 
 
 @contextmanager

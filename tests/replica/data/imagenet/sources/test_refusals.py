@@ -299,7 +299,7 @@ def test_parquet_without_its_package(source: Path, monkeypatch: pytest.MonkeyPat
     layouts.parquet(source)
     missing = extras.Package("package_that_nobody_has", "pip install it")
     monkeypatch.setattr(parquet, "PARQUET", missing)
-    _refused(source, "reading parquet needs the package 'pyarrow': pip install it")
+    _refused(source, "reading Parquet needs the package 'pyarrow': pip install it")
     assert "[parquet]" in extras.PARQUET.remedy
 
 
