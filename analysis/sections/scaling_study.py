@@ -204,7 +204,7 @@ def _several_scales(samples: Sequence[_EntryScale]) -> bool:
 
 def _subject(entry: Entry) -> str:
     if entry.scenario == "weak":
-        raise NotMeasuredError("several models at once, which share the machine (weak scaling)")
+        raise NotMeasuredError("several concurrent models, which share the machine (weak scaling)")
     return ", ".join(part for part in (entry.benchmark, entry.round, entry.division) if part)
 
 

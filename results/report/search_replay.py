@@ -191,7 +191,7 @@ def _row(candidate: CandidateOutcome) -> tuple[str, ...]:
         percent(candidate.reached),
         percent(candidate.predicted),
         candidate.state,
-        candidate.morphisms_text + (" (known already)" if candidate.repeated else ""),
+        candidate.morphisms_text + (" (already known)" if candidate.repeated else ""),
     )
 
 

@@ -283,7 +283,9 @@ def _what(found: ModelsStatus, metric: str) -> Iterator[str]:
 
 
 def _how(found: ModelsStatus) -> Iterator[str]:
-    many = f"{found.concurrent} models at once" if found.concurrent > 1 else "one model at a time"
+    many = (
+        f"{found.concurrent} concurrent models" if found.concurrent > 1 else "one model at a time"
+    )
     yield f"{found.scaling} scaling: {many}"
     yield f"each on {found.nodes_per_model} node{'s' * (found.nodes_per_model > 1)}"
     yield f"{found.ranks_per_model} rank{'s' * (found.ranks_per_model > 1)}"

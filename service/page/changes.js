@@ -7,9 +7,9 @@ import { moment, number } from "./format.js";
 /** Changes that the page offers in a run's states. The service decides whether they are possible. */
 const ACTIONS = [
   { action: "stop", states: ["queued", "running", "silent"], title: "Stop this run", button: "Stop it now",
-    effect: "Current steps complete and the run is scored; it cannot be resumed." },
+    effect: "The current steps complete, and the run is scored. It cannot be resumed." },
   { action: "resume", states: ["gone", "silent"], title: "Resume this run", button: "Resume it now",
-    effect: "If its primary has exited, the run resumes; the time in between counts." },
+    effect: "If its primary has exited, the run resumes; the downtime is charged." },
 ];
 const COLUMNS = [["Submission", "names"], ["State"], ["Preset"], ["Nodes", "number"], ["Hours", "number"],
   ["Submitted", "short"], ["Run"], ["Reason", "names"], ["Change"]];

@@ -94,7 +94,7 @@ function list({ runs, loading, unreadable, foreign }, total, quantities, order, 
     loading.length ? h("p", { class: "lead", id: "loading" }, `Being read: ${loading.join(", ")}.`) : null,
     unreadable.length ? h("ul", { class: "notes", id: "unreadable" },
       unreadable.map(({ name, reason }) => h("li", {}, `${name} cannot be read: ${reason}`))) : null,
-    foreign ? h("p", { class: "lead" }, `${number(foreign, "other folder")} ${foreign === 1 ? "is no run" : "are no runs"}.`) : null,
+    foreign ? h("p", { class: "lead" }, `${number(foreign, "other folder")} ${foreign === 1 ? "is not a run" : "are not runs"}.`) : null,
   ];
 }
 

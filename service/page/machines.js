@@ -168,7 +168,7 @@ function summary(telemetry, total) {
     total > ROWS ? `The table shows ${ROWS} of ${whole(total)} hosts, those with problems first. ` : null,
     telemetry?.unavailable_reason ? `No telemetry: ${telemetry.unavailable_reason}. The replicas' reports of their own processes are shown. ` : null,
     energy && energy.joules !== null ? `Energy so far ${si(energy.joules, "J")}, ${energy.label}. ` : null,
-    telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead, 3)} of a core at most.` : null,
+    telemetry && telemetry.overhead !== null ? `Sampling uses at most ${percent(telemetry.overhead, 3)} of a core.` : null,
   ];
 }
 

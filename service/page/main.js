@@ -42,7 +42,7 @@ const frame = {
 
 function askForToken() {
   token.hidden = !(unread || unchanged);
-  show(token.querySelector("label"), unread ? "Reading from this service requires a token." : "Changes need a token; enter it and try again.");
+  show(token.querySelector("label"), unread ? "Read access to this service requires a token." : "Changes require a token; enter it and try again.");
 }
 
 /** Return the parts of the address behind `#/`. */

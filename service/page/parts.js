@@ -72,11 +72,11 @@ function reached(status) {
 function models(found) {
   if (!found) return null;
   const { started, reached: good, completed, target } = found;
-  const many = found.concurrent > 1 ? `${found.concurrent} models at once` : "one model at a time";
+  const many = found.concurrent > 1 ? `${found.concurrent} concurrent models` : "one model at a time";
   return [
     found.median_seconds === null ? null
       : figure("Time to target", "median", duration(found.median_seconds), exact(`the median of ${good} of ${completed} models`)),
-    figure("Models a minute", "models",
+    figure("Models per minute", "models",
       found.models_per_minute === null ? none(target === null ? `none of ${started} has finished` : `none of ${started} has reached ${target}`)
         : String(Number(found.models_per_minute.toPrecision(4))),
       exact(`${found.scaling} scaling: ${many}; ${number(completed, "model")} ended`)),

@@ -56,7 +56,7 @@ def test_of_one_network_it_shows_how_fast_models_reach_their_target(
         page.open("#/runs/models")
         trial = live.begin()
         page.shows("#models", "none")
-        page.shows("#models + .exact", "weak scaling: 2 models at once; 0 models ended")
+        page.shows("#models + .exact", "weak scaling: 2 concurrent models; 0 models ended")
         live.epoch(trial, 1, correct=270)
         live.finish(trial)
         page.shows("#median + .exact", "the median of 1 of 1 models")
@@ -248,7 +248,7 @@ def test_machines_time_and_the_course_of_the_score_are_the_interface_s(
     page.shows("#energy", "Energy so far")
     overhead = page.api(f"runs/{ADDRESS}/telemetry")["now"]["overhead"]
     # To as many digits as in the report.
-    page.shows("#energy", f"Sampling takes {percent(overhead, 3)} of a core at most.")
+    page.shows("#energy", f"Sampling uses at most {percent(overhead, 3)} of a core.")
     live.primary.end()
     page.shows("#subtitle", "ended")
 

@@ -207,7 +207,7 @@ def test_models_of_accelerators_are_compared_together_and_apart() -> None:
          "no other scale of deepcam, hpc-0.7, open than 4"),
         ([simple(4, 9, 9.0, division="closed"), simple(8, 9, 9.0)], "no other scale"),
         ([simple(4, 9, 9.0), simple(4, 9, 9.0, name="twin")], "twin: no other scale"),
-        ([simple(4, 9, 9.0, scenario="weak")], "n4: several models at once"),
+        ([simple(4, 9, 9.0, scenario="weak")], "n4: several concurrent models"),
         ([entry(None, training(9, 9.0, 8), name="x")], "x: the number of accelerators of"),
         ([entry(4, name="empty")], "empty: the entry has no training runs"),
     ],

@@ -191,7 +191,7 @@ def test_the_table_has_a_line_for_each(run: RunWriter) -> None:
     assert lines[0].split()[:3] == ["AFTER", "CANDIDATE", "PARENT"]
     assert len(lines) == 1 + 5 + 1 + 3
     (fourth,) = (line for line in lines if " p4 " in line)
-    assert "(known already)" in fourth
+    assert "(already known)" in fourth
     assert "rejected" in fourth
     assert "5 candidates by guided, 2 of them" in lines[-3]
     assert table(SearchReplay(searchers=(), candidates=(), compared=0, rank_correlation=None,

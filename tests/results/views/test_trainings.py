@@ -187,7 +187,7 @@ def test_models_that_are_trained_at_once_are_counted_by_the_minute(tmp_path: Pat
     assert found.median_seconds == 121
     assert found.models_per_minute == pytest.approx(3 / 4)
     how, what = model_lines(found, "accuracy")
-    assert how == "weak scaling: 2 models at once, each on 1 node, 1 rank"
+    assert how == "weak scaling: 2 concurrent models, each on 1 node, 1 rank"
     assert what == (
         "3 of 3 reached 70.00%, in 2 min 01 s each (median); 0.75 models per minute; "
         "1 more without an end"
