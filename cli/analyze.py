@@ -72,7 +72,7 @@ class MachineOptions:
     accelerators: Annotated[int | None, value("N", _positive)] = None
     """Number of accelerators per training run, for sources that do not state it."""
     peaks: Annotated[Path | None, value("FILE", Path)] = None
-    """File of peaks from `aiperf peaks`. Default: each run's peaks.json."""
+    """Peaks file written by `aiperf peaks`. Default: each run's peaks.json."""
     precision: Annotated[float, value("PERCENT", _percent, show_default=False)] = 0.01
     """Target precision of a run's score and of the mean of repeated runs. Default: 1."""
 
