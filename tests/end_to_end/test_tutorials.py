@@ -24,7 +24,7 @@ RUN = re.compile(r"\d{8}-\d{6}-quickstart-[0-9a-f]{4}")
 OTHER_ELSEWHERE = ("aiperf doctor", "aiperf system", "aiperf peaks")
 """Commands whose output depends on the machine."""
 LATER = {"completed", "conv", "convolution", "ended", "grown", "hpo", "kernel"}
-LATER |= {"queued", "relu", "train", "trained"}
+LATER |= {"after", "min", "over", "queued", "relu", "run", "stem", "time", "train", "trained"}
 """Words of a complete run that the stopped run may not print."""
 WORD = re.compile(r"[A-Za-z][a-z]{2,}")
 
