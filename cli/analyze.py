@@ -48,7 +48,7 @@ class AccuracyOptions:
     targets: Annotated[list[str] | None, value("[BENCHMARK=]Q", name="--target")] = None
     """Target quality, instead of the benchmark's own."""
     prices: Annotated[Path | None, value("FILE", Path)] = None
-    """Prices of machines in YAML (docs/prices.md)."""
+    """YAML file with machine prices (docs/prices.md)."""
 
 
 @dataclass(frozen=True)
