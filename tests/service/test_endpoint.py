@@ -40,7 +40,7 @@ def test_addresses(text: str, expected: tuple[str, int]) -> None:
         ("host:-1", "'-1' is not a port number"),
         ("host:65536", "ports go from 0 to 65535"),
         ("host:" + "9" * 5000, "ports go from 0 to 65535"),
-        ("host:٣", "no port number"),
+        ("host:٣", "not a port number"),
         ("::1:8080", "in brackets"),
         ("[]:80", "no IPv6 address"),
         ("[::1]", "there is no port"),

@@ -76,7 +76,7 @@ def test_nvidia_accelerators_by_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     ("library", "why"),
     [
         (NvmlLibrary([], status=DRIVER_NOT_LOADED), "NVML: Driver Not Loaded"),
-        (NvmlLibrary([]), "counts no accelerator"),
+        (NvmlLibrary([]), "lists no accelerator"),
         (None, "nvidia-ml-py is not installed"),
     ],
 )
@@ -127,7 +127,7 @@ def test_ascend_accelerators_by_npu_smi(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ("script", "why"),
     [
         ("echo 'dcmi module initialize failed. ret is -8005'; exit 1", "status 1: dcmi .* -8005"),
-        ("exec sleep 60", "did not answer"),
+        ("exec sleep 60", "did not respond"),
     ],
 )
 def test_a_vendor_whose_tool_fails_or_hangs_is_absent(

@@ -98,7 +98,7 @@ def test_every_workload_has_its_rows_in_its_engines_and_its_datasets(workload: W
         (VOLUMES | {"search": {}}, "search.method=guided: no morphism grows.*search.method=fixed"),
         (
             VOLUMES | {"training": {"label_smoothing": 0.1}},
-            "training.label_smoothing=0.1: .*no labels",
+            "training.label_smoothing=0.1: .*not labels",
         ),
         (
             VOLUMES | {"training": {"keep_predictions": True}},

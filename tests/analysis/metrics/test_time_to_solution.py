@@ -138,7 +138,7 @@ def test_evaluations_decide_success_if_the_log_does_not_state_it() -> None:
         (parts.eval_throughput, {"evaluations": ()}, "when an evaluation started"),
         (parts.evaluation, {"evaluations": ()}, "when an evaluation started"),
         (parts.compute_budget, {"accelerators": None}, "number of accelerators"),
-        (parts.init_time, {"init": None}, "no whole initialization"),
+        (parts.init_time, {"init": None}, "no complete initialization"),
     ],
 )
 def test_the_error_states_what_is_missing(

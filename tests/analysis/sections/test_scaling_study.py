@@ -146,7 +146,7 @@ def test_the_text_states_limits_of_the_laws(entries: list[Entry], stated: str, a
 def test_different_work_per_accelerator_is_not_extrapolated() -> None:
     made = study(simple(4, 10, 100.0, local=2), simple(8, 12, 190.0, local=4))
     assert made.equal_work == ()
-    assert "one batch size an accelerator (2, 4)" in made.missing["equal_work"]
+    assert "the same batch size per accelerator (2, 4)" in made.missing["equal_work"]
 
 
 def test_the_component_is_over_trainings() -> None:

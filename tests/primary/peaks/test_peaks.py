@@ -103,7 +103,7 @@ def test_the_table_has_all_parts_and_says_what_is_missing() -> None:
     assert rows["torch cpu, copy, fp32"][:2] == ["20.0", "GB/s"]
     assert rows["all-reduce, mpi, 2 ranks, cpu, float32"][:2] == ["1.50", "GB/s"]
     assert rows["read, ext4"][:2] == ["1.00", "GB/s"]
-    assert "the rate may be memory's" in text[-2]
+    assert "the rate may be that of memory" in text[-2]
     assert text[-1] == "not measured: engine tensorflow: not installed"
 
 

@@ -72,7 +72,7 @@ def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> N
     named, summary = done.stderr.splitlines()
     assert named.startswith("aiperf: dataset 'imagenet': ")
     assert "train-00001-of-00002 is truncated: it has 10 bytes" in named
-    assert "1 of 6 files are broken" in summary
+    assert "1 of 6 files are damaged" in summary
 
 
 @pytest.mark.parametrize("name", PREPARED_DATASETS)

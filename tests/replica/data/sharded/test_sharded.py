@@ -142,7 +142,7 @@ def test_the_command_prepares_and_verifies(
     assert f"is intact: {files} files, {samples} samples" in out
     next(target.glob("train-*")).write_bytes(b"")
     assert main(["verify", str(target)]) == 1
-    assert f"1 of {files} files are broken" in capsys.readouterr().err
+    assert f"1 of {files} files are damaged" in capsys.readouterr().err
 
 
 def test_without_a_folder_the_option_is_named(official: OfficialSource) -> None:
