@@ -176,7 +176,7 @@ def test_a_preset_starts_from_the_official_network(
         ("deepcam", "schedule", "training.schedule={name: linear}", "linear; multi_step or cosine"),
         ("deepcam", "schedule", "training.schedule={name: cosine}", "are stated (decay_steps)"),
         ("deepcam", "schedule", "training.schedule.milestone_unit=epoch", "decays after epochs"),
-        ("deepcam", "schedule", "training.schedule.factors=[0.5]", "a single decay factor is required"),
+        ("deepcam", "schedule", "training.schedule.factors=[0.5]", "a single decay factor"),
         ("deepcam", "schedule", "training.schedule.interval=epoch", "it must change per step"),
         (
             "deepcam", "schedule",
