@@ -25,6 +25,10 @@ BEING_WRITTEN = re.compile(r"\.annotations\.json\.[^/]+\.\d+\.\d+")
 MOST_AT_ONCE = 16
 """Maximum number of files that are read and hashed concurrently: one per core, because reading and
 hashing release the GIL."""
+_OWN = re.compile(
+    r"(candidates|primary/claims|replicas(/[^/]+(/(\d+\.\d+|kept|predictions|trained))?)?)/"
+)
+"""Folders of a run that may be empty, e.g. of a replica that never started."""
 PIECE = 2**20
 """Maximum number of bytes of a file in memory."""
 
@@ -46,6 +50,8 @@ class Listing(Value):
     """Regular files, sorted, without those in ``OUTSIDE`` and ``BEING_WRITTEN``."""
     others: tuple[str, ...]
     """Entries that are neither folders nor regular files, or whose name is not valid text."""
+    empty: tuple[str, ...] = ()
+    """Empty folders that a run does not create."""
 
 
 def hashed_file(path: str, content: bytes) -> HashedFile:
@@ -55,21 +61,28 @@ def hashed_file(path: str, content: bytes) -> HashedFile:
 
 def list_files(root: Path) -> Listing:
     """Return the content of a run directory without following links. Raises OSError."""
-    files, others, folders = list[str](), list[str](), [""]
+    files, others, empty, folders = list[str](), list[str](), list[str](), [""]
     while folders:
         folder = folders.pop()
-        with os.scandir(root / folder) as entries:
-            for entry in entries:
-                path = f"{folder}{entry.name}"
-                if not _is_text(path):
-                    others.append(path)
-                elif entry.is_dir(follow_symlinks=False):
-                    folders.append(f"{path}/")
-                elif not entry.is_file(follow_symlinks=False):
-                    others.append(path)
-                elif path not in OUTSIDE and not BEING_WRITTEN.fullmatch(path):
-                    files.append(path)
-    return Listing(files=tuple(sorted(files)), others=tuple(sorted(map(ascii, others))))
+        with os.scandir(root / folder) as opened:
+            entries = list(opened)
+        if not entries and not _OWN.fullmatch(folder):
+            empty.append(folder)
+        for entry in entries:
+            path = f"{folder}{entry.name}"
+            if not _is_text(path):
+                others.append(path)
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(f"{path}/")
+            elif not entry.is_file(follow_symlinks=False):
+                others.append(path)
+            elif path not in OUTSIDE and not BEING_WRITTEN.fullmatch(path):
+                files.append(path)
+    return Listing(
+        files=tuple(sorted(files)),
+        others=tuple(sorted(map(ascii, others))),
+        empty=tuple(sorted(empty)),
+    )
 
 
 def hash_beginnings(

@@ -244,6 +244,10 @@ def _all_differences(view: RunView, entries: Iterable[HashedFile]) -> Iterator[D
     listing = list_files(view.paths.root)
     for other in listing.others:
         yield Difference(f"{other} is not a regular file; a run contains only regular files")
+    for folder in listing.empty:
+        yield Difference(
+            f"{folder} is an empty folder that the run did not create; remove it", True
+        )
     yield from _changed(view, known.values(), frozenset(listing.files))
     late = _late_folders(view, known)
     always = {_name(view, path) for path in _always(view.paths)}

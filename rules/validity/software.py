@@ -54,7 +54,7 @@ def code_of(run: RunEvidence) -> Code:
         manifest.release_changes,
         dict.fromkeys([*others, *(name for name, it in recorded if it.package_sha256 != files)]),
         (Imports(it.foreign, it.modified) for _, it in recorded),
-        (r.id for r in run.replicas if manifest.launcher != "simulated" and _is_silent(r)),
+        (r.id for r in run.replicas if manifest.monitored and _is_silent(r)),
     )
 
 

@@ -75,6 +75,14 @@ def test_a_changed_byte_is_found_wherever_it_is(run: RunPaths, name: str) -> Non
     assert rule_files(run).failures == (f"{name} has changed since the report was generated",)
 
 
+def test_an_empty_folder_is_noted_unless_a_run_may_leave_it(run: RunPaths) -> None:
+    for name in ("replicas/r9", "replicas/r0/7.0", "replicas/r0/kept", "primary/claims", "a/b"):
+        (run.root / name).mkdir(parents=True, exist_ok=True)
+    found = rule_files(run)
+    assert found.failures == ()
+    assert found.notes == ("a/b/ is an empty folder that the run did not create; remove it",)
+
+
 @pytest.mark.parametrize("name", ["a", "primary/x", "replicas/r9/0.0/x", "report/x/y", ".hidden"])
 def test_a_file_that_is_added_is_found(run: RunPaths, name: str) -> None:
     path = run.root / name

@@ -97,6 +97,10 @@ def test_what_is_late_is_not_signed(run: RunPaths) -> None:
     assert found(run, rule="files").failures == (
         "replicas/r0/output.log has 17 bytes more than when the run ended",
     )
+    (run.root / "more").mkdir()
+    assert "more/ is an empty folder that the run did not create; remove it" in (
+        found(run, rule="files").failures
+    )
     run.signature.unlink()
     assert found(run, rule="files").failures == ()
 
