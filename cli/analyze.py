@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, BadParameter
 
 from aiperf_hpc.cli.output import say_result
-from aiperf_hpc.cli.parameters import Json, SomeRuns, Trusted, path_option, run_named, value
+from aiperf_hpc.cli.parameters import (
+    Json,
+    SomeRuns,
+    Trusted,
+    TrustedAuthority,
+    TrustedWitness,
+    path_option,
+    run_named,
+    trusted_of,
+    value,
+)
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.streams import as_line, window_columns
@@ -192,27 +202,29 @@ def rank(
         Path | None, path_option("--output", "PAGE.html", "Also write an HTML page.")
     ] = None,
     key: Trusted = None,
+    witness: TrustedWitness = None,
+    tsa: TrustedAuthority = None,
     json: Json = False,
 ) -> int:
     """Rank verified runs by their score.
 
     Every run in the folder is verified first. Only runs that pass and satisfy the benchmark's
     rules are ranked; others are listed separately, with the reason. With --key, one of these
-    keys must have signed each run.
+    keys must have signed each run, and with --witness or --tsa, one of these must have covered it.
+    The closed division requires both.
 
     Examples:
       $ aiperf rank runs
-      $ aiperf rank /shared/results --key submitters/
+      $ aiperf rank /shared/results --key submitters/ --witness witness.pub
       $ aiperf rank /shared/results --output ranking.html
     """
     from aiperf_hpc.analysis.layout import tables_as_lines
     from aiperf_hpc.analysis.rank.page import write_page
     from aiperf_hpc.analysis.rank.ranking import rank_runs
     from aiperf_hpc.analysis.rank.tables import tables_of
-    from aiperf_hpc.integrity.signatures import read_trusted
     from aiperf_hpc.run.storage import require_writable
 
-    trusted = read_trusted(key or ())
+    trusted = trusted_of(key, witness, tsa)
     if output is not None:
         require_writable(output.parent, "the page", "--output")
     announce = _announce if sys.stderr.isatty() else lambda name: None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -13,7 +13,10 @@ from aiperf_hpc.config import preset_names
 from aiperf_hpc.errors import UsageError
 
 if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
     from aiperf_hpc.integrity.signatures import PrivateKey
+    from aiperf_hpc.rules.consistency.evidence import Trusted as TrustedKeys
 
 
 def run_named(text: str) -> Path:
@@ -60,6 +63,21 @@ def key_of(file: Path | None) -> PrivateKey | None:
     from aiperf_hpc.integrity.signatures import load_private_key
 
     return load_private_key(file)
+
+
+def trusted_of(
+    keys: Sequence[Path] | None, witnesses: Sequence[Path] | None, roots: Sequence[Path] | None
+) -> TrustedKeys:
+    """Return the named public keys and certificates. Raises UsageError if one is invalid."""
+    from aiperf_hpc.integrity.signatures import read_trusted
+    from aiperf_hpc.rules.consistency.evidence import Trusted
+
+    authorities: Sequence[Certificate] = ()
+    if roots:
+        from aiperf_hpc.run.time_stamps import read_roots
+
+        authorities = read_roots(roots)
+    return Trusted(read_trusted(keys or ()), read_trusted(witnesses or ()), authorities)
 
 
 def option(
@@ -119,6 +137,16 @@ Trusted = Annotated[
         "PUBLIC",
         "Trusted public key, file of allowed signers or folder of *.pub; may be repeated.",
     ),
+]
+TrustedWitness = Annotated[
+    list[Path] | None,
+    path_option(
+        "--witness", "KEY.pub", "Public key of a trusted timestamping server; may be repeated."
+    ),
+]
+TrustedAuthority = Annotated[
+    list[Path] | None,
+    path_option("--tsa", "ROOT.pem", "Root certificate of a trusted timestamp authority."),
 ]
 SigningKey = Annotated[
     Path | None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,9 +20,12 @@ from aiperf_hpc.cli.parameters import (
     Run,
     SigningKey,
     Trusted,
+    TrustedAuthority,
+    TrustedWitness,
     key_of,
     path_option,
     run_named,
+    trusted_of,
     value,
 )
 from aiperf_hpc.errors import UsageError
@@ -31,8 +33,6 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
 if TYPE_CHECKING:  # They import scientific packages.
-    from cryptography.x509 import Certificate
-
     from aiperf_hpc.rules.consistency.evidence import Evidence
     from aiperf_hpc.rules.rule import RuleResult
     from aiperf_hpc.verification.execution.outcome import Outcome
@@ -94,10 +94,8 @@ class VerifyOptions:
     """Trusted keys, and the required verdict."""
 
     key: Trusted = None
-    witness: Annotated[list[Path] | None, value("KEY.pub", Path)] = None
-    """Public key of a trusted timestamping server; may be repeated."""
-    tsa: Annotated[list[Path] | None, value("ROOT.pem", Path)] = None
-    """Root certificate of a trusted timestamp authority."""
+    witness: TrustedWitness = None
+    tsa: TrustedAuthority = None
     official: bool = False
     """Exit with status 3 unless the result is official."""
     json: Json = False
@@ -106,8 +104,8 @@ class VerifyOptions:
 def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
     """Verify a run: recompute its score from the records and re-execute sampled trials.
 
-    The last two lines answer two questions: whether the records are consistent, and whether the
-    result is official by the benchmark's rules.
+    The last three lines state what was established independently of the submitter, whether the
+    records are consistent, and whether the result is official by the benchmark's rules.
 
     The exit status is 0 if the records are consistent and each re-executed trial matches them, else
     1. With --official, it is 3 instead of 0 if the result is not official. With --key, one of these
@@ -120,17 +118,15 @@ def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
       $ aiperf verify last --key submitter.pub --witness centre.pub
       $ aiperf verify 20261121-101500-imagenet-3f2a --execute 3
     """
-    from aiperf_hpc.integrity.signatures import read_trusted
     from aiperf_hpc.verification.audit import check, evidence_of
     from aiperf_hpc.verification.verdict import verdict_of
 
-    trusted = read_trusted(chosen.key or ())
+    trusted = trusted_of(chosen.key, chosen.witness, chosen.tsa)
     view = RunView(RunPaths(run))
-    witnesses = read_trusted(chosen.witness or ())
-    evidence = evidence_of(view, trusted, witnesses, _roots(chosen.tsa or []))
+    evidence = evidence_of(view, *trusted)
     results = check(evidence)
     outcome = _outcome(evidence, execution)
-    verdict = verdict_of(view, results, outcome)
+    verdict = verdict_of(view, trusted, results, outcome)
     if chosen.json:
         again = {} if outcome is None else {"execution": outcome.model_dump(mode="json")}
         say_json({**verdict.document(), "rules": [_rule(each) for each in results], **again})
@@ -141,6 +137,7 @@ def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
             from aiperf_hpc.verification.execution.outcome import table
 
             say_lines(["", *table(outcome), ""])
+        say(f"evidence: {verdict.assurance}")
         say(f"records: {verdict.records}")
         say(f"result: {verdict.result}")
     if not verdict.consistent:
@@ -172,14 +169,6 @@ def _say_result(result: RuleResult) -> None:
         say(f"          and {len(result.failures) - 10} more")
     for note in result.notes[:10]:
         say(f"          note: {note}")
-
-
-def _roots(files: Sequence[Path]) -> Sequence[Certificate]:
-    if not files:
-        return ()
-    from aiperf_hpc.run.time_stamps import read_roots
-
-    return read_roots(files)
 
 
 def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.rules import registry
 from aiperf_hpc.rules.rule import Division, E, Rule, RuleResult, Violation, violations_of
 from aiperf_hpc.rules.validity.evidence import RunEvidence
-from aiperf_hpc.rules.validity.result import WORKLOAD
+from aiperf_hpc.rules.validity.result import WORKLOAD, Assurance
 from aiperf_hpc.rules.validity.settings import Declared, declared
+from aiperf_hpc.run.manifest import RunManifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,22 @@ def judge(run: RunEvidence, of_workload: Sequence[Rule[RunEvidence]] = ()) -> Ju
         division = Division.CLOSED if is_closed else Division.OPEN
     why = () if is_closed else tuple(violations_of(closed))
     return Judgement(division, results, declared(run.config), why)
+
+
+def assured(judged: Judgement, run: RunManifest, found: Assurance) -> Judgement:
+    """Judge a closed result of a run also by what its verifier has established.
+
+    Without it, the result is official only in the open division, if no division was requested.
+    """
+    if judged.division is not Division.CLOSED:
+        return judged
+    result = registry.ASSURANCE.check(found)
+    if not result.passed and run.division is None:
+        return replace(
+            judged, division=Division.OPEN, closed_violations=(*violations_of([result]),)
+        )
+    division = Division.CLOSED if result.passed else None
+    return replace(judged, division=division, results=(*judged.results, result))
 
 
 def judge_briefly(

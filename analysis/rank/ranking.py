@@ -6,30 +6,33 @@ reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from pydantic import field_serializer
 
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.formatting import utc_text
-from aiperf_hpc.integrity.signatures import PublicKey
 from aiperf_hpc.results.report.signing import signed_by
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_catalog import find_runs
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.rule import Division, Violation
+from aiperf_hpc.rules.consistency.evidence import Trusted
+from aiperf_hpc.rules.judgement import assured
+from aiperf_hpc.rules.rule import Division, RuleResult, Violation
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
-from aiperf_hpc.verification.audit import verify
+from aiperf_hpc.verification.audit import check, evidence_of
+from aiperf_hpc.verification.verdict import assurance_of
 
 Announce = Callable[[str], None]
 """Called with the name of each run before it is verified."""
 Processes = frozenset[tuple[float, int]]
 """Start, UTC seconds, and number of each process of a run: they differ between any two runs."""
 NOBODY = "nobody"
+NOBODY_TRUSTED = Trusted()
 UNSIGNED = Violation(rule="signature", reason="the run is not signed; sign it with `aiperf sign`")
 
 
@@ -90,14 +93,15 @@ class _NotRankedError(Exception):
 def rank_runs(
     folder: Path,
     announce: Announce = lambda name: None,
-    trusted: Sequence[PublicKey] = (),
+    trusted: Trusted = NOBODY_TRUSTED,
 ) -> Ranking:
     """Verify the runs in a folder and rank those that pass.
 
     Args:
         folder: path of the folder with the runs.
         announce: called with the name of each run.
-        trusted: trusted keys, one of which must have signed each run; no requirement if empty.
+        trusted: trusted keys, one of which must have signed each run, and trusted witnesses, one
+            of which must have covered it; no requirement if empty, but then no run is closed.
 
     Raises:
         RunDirectoryError: the folder cannot be read.
@@ -125,9 +129,7 @@ def rank_runs(
     )
 
 
-def _entry(
-    name: str, paths: RunPaths, trusted: Sequence[PublicKey]
-) -> tuple[RunDetails, Processes]:
+def _entry(name: str, paths: RunPaths, trusted: Trusted) -> tuple[RunDetails, Processes]:
     """Return a run that passes verification, and its processes.
 
     Raises _NotRankedError for any other run.
@@ -136,15 +138,22 @@ def _entry(
         view = RunView.read(paths)
         if view.history.end_utc is None:
             raise _NotRankedError("it has not ended")
-        failures = tuple(_failures(view, trusted))
+        results = check(evidence_of(view, *trusted))
+        failures = tuple(_failures(results))
         if failures:
             raise _NotRankedError(*failures)
-        key = signed_by(paths, trusted)
+        key = signed_by(paths, trusted.signers)
         found = RunDetails.of(view, name)
+        if found.division is Division.CLOSED:
+            judged = assured(view.judgement(), view.manifest, assurance_of(trusted, results))
+            why = (*judged.violations, *judged.closed_violations)
+            found = found.model_copy(update={"division": judged.division, "violations": why})
         if key is None:
             violations = (*found.violations, UNSIGNED)
             found = found.model_copy(update={"division": None, "violations": violations})
-        signer = NOBODY if key is None else str(key) if trusted else f"{key}, key not checked"
+        signer = (
+            NOBODY if key is None else str(key) if trusted.signers else f"{key}, key not checked"
+        )
         return found.model_copy(update={"signed_by": signer}), _processes(view.history)
     except (AIPerfError, OSError) as error:
         raise _NotRankedError(reason_of(error)) from None
@@ -160,8 +169,8 @@ def _processes(history: RunHistory) -> Processes:
     return frozenset((*primaries, *replicas))
 
 
-def _failures(view: RunView, trusted: Sequence[PublicKey]) -> Iterator[str]:
-    for finding in verify(view, trusted):
+def _failures(results: Iterable[RuleResult]) -> Iterator[str]:
+    for finding in results:
         if not finding.passed:
             first, more = finding.failures[0], len(finding.failures) - 1
             others = f" and {more} more" if more else ""

@@ -42,6 +42,8 @@ from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.untrusted.files import bytes_inside, require_no_link
 
+PENDING = ", if it is signed and witnessed, or re-executed"
+"""What the closed division requires in addition, which a run cannot establish itself."""
 RESULT_INDENT = 17
 """Width of the titles in the summary's lines."""
 
@@ -286,7 +288,7 @@ def _division_of(view: RunView) -> str:
     if judgement.division is None:
         return ""
     declared = "; ".join(map(str, judgement.declared)) or "nothing declared"
-    said = "" if judgement.division is Division.CLOSED else f": {declared}"
+    said = PENDING if judgement.division is Division.CLOSED else f": {declared}"
     return f", {judgement.division} division{said}"
 
 

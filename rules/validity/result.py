@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiperf_hpc.formatting import distinct
 from aiperf_hpc.rules.rule import Findings, Found
 from aiperf_hpc.rules.validity.evidence import RunEvidence
+
+
+class Assurance(NamedTuple):
+    """What someone other than the submitter has established of a run's records.
+
+    It is known to a verifier who names trusted keys, not to the run itself.
+    """
+
+    signed: bool
+    """Whether a trusted key signed the run."""
+    witnessed: bool
+    """Whether a trusted witness or time-stamp authority covered it from its start to its end."""
+    executed: bool = False
+    """Whether sampled trials were re-executed and match their records."""
+
+    @property
+    def sufficient(self) -> bool:
+        """Whether a closed result may rely on it."""
+        return self.executed or (self.signed and self.witnessed)
+
+    def __str__(self) -> str:
+        named = zip(("trusted signature", "trusted witness", "re-execution"), self, strict=True)
+        found = ", ".join(what if there else f"no {what}" for what, there in named)
+        return found if self.sufficient else f"self-reported: {found}"
+
 
 WORKLOAD: Final = "automl"
 """Workload to which the benchmark's rules apply."""
@@ -54,3 +79,13 @@ def workload(run: RunEvidence) -> Findings:
     """The run has the workload for which the benchmark's score is defined."""
     yield Found(run.config.workload)
     yield f"{run.config.workload}; the benchmark's score is that of {WORKLOAD}"
+
+
+def assurance(found: Assurance) -> Findings:
+    """The run was signed and witnessed, or its trials were re-executed."""
+    yield Found(str(found))
+    if not found.sufficient:
+        yield (
+            f"{found}; name its signer (--key) and its witness (--witness, --tsa), or re-execute "
+            "trials (--execute)"
+        )

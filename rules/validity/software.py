@@ -31,6 +31,8 @@ class Code(NamedTuple):
     """Imported files of each process that may replace code."""
     silent: Iterable[str] = ()
     """Replicas that did not record their imported modules."""
+    earlier: bool = False
+    """Whether its records have the format of an earlier version than any release."""
 
 
 _ALLOWED: Final = frozenset({"_virtualenv.pth", "_virtualenv.py"})
@@ -55,6 +57,7 @@ def code_of(run: RunEvidence) -> Code:
         dict.fromkeys([*others, *(name for name, it in recorded if it.package_sha256 != files)]),
         (Imports(it.foreign, it.modified) for _, it in recorded),
         (r.id for r in run.replicas if manifest.monitored and _is_silent(r)),
+        manifest.earlier,
     )
 
 
@@ -76,7 +79,9 @@ def release(code: Code) -> Findings:
     version, files = code.versions.get(PACKAGE, "unknown"), code.versions.get(FILES)
     releases = released()
     yield Found(f"{version}, files {(files or 'unknown')[:12]}")
-    if files is None:
+    if code.earlier:
+        yield "the format of its records is older than any release; run a released version"
+    elif files is None:
         yield "the run does not record the digest of the package's files; run a released version"
     elif version not in releases:
         known = ", ".join(releases) or "none exists yet"

@@ -75,7 +75,8 @@ def test_verify_passes_and_the_report_states_the_recount(finished: Finished) -> 
     paths, _ = finished
     done = aiperf("verify", paths.root)
     assert done.returncode == 0, done.stdout
-    *rules, records, result = done.stdout.splitlines()
+    *rules, evidence, records, result = done.stdout.splitlines()
+    assert evidence.startswith("evidence: self-reported: ")
     assert records == "records: consistent; unsigned"
     assert result.startswith("result: unofficial: duration: ")
     assert any(each.startswith("skipped signature ") for each in rules)

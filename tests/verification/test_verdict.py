@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 from benchmarks import synthetic_run
+from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.cli import main
+from aiperf_hpc.config import load_config
+from aiperf_hpc.integrity.signatures import PublicKey, load_private_key, make_key
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.rule import Division, Violation
-from aiperf_hpc.verification.verdict import RunVerdict
+from aiperf_hpc.rules.consistency.evidence import Trusted
+from aiperf_hpc.rules.judgement import Judgement, assured
+from aiperf_hpc.rules.registry import CONSISTENCY
+from aiperf_hpc.rules.rule import Division, RuleResult, Violation
+from aiperf_hpc.rules.validity.result import Assurance
+from aiperf_hpc.verification.verdict import RunVerdict, assurance_of
 
 BROKEN = tuple(
     Violation(rule=rule, reason=reason)
@@ -31,7 +38,10 @@ def test_an_invalid_run_is_consistent_and_unofficial(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["verify", str(root)]) == 0
-    *rules, records, result = capsys.readouterr().out.splitlines()
+    *rules, evidence, records, result = capsys.readouterr().out.splitlines()
+    assert evidence == (
+        "evidence: self-reported: no trusted signature, no trusted witness, no re-execution"
+    )
     assert records == "records: consistent; unsigned"
     assert result.startswith("result: unofficial: duration: ")
     assert not [each for each in rules if "(0 checked)" in each]
@@ -41,6 +51,7 @@ def test_an_invalid_run_is_consistent_and_unofficial(
     assert main(["verify", str(root), "--official", "--json"]) == 3
     found = json.loads(capsys.readouterr().out)
     assert (found["consistent"], found["official"], found["division"]) == (True, False, None)
+    assert found["evidence"] == {"signed": False, "witnessed": False, "executed": False}
     assert found["unofficial_reasons"][0].startswith("duration: ")
     (signature,) = (each for each in found["rules"] if each["rule"] == "signature")
     assert (signature["passed"], signature["skipped"]) == (None, "unsigned")
@@ -104,6 +115,48 @@ def test_the_two_lines(
     records: str,
     result: str,
 ) -> None:
-    verdict = RunVerdict((), executed, "unsigned", True, division, violations)
+    broken = tuple(RuleResult(e.rule, "", failures=(e.reason,)) for e in violations)
+    judgement = None if executed else Judgement(division, broken)
+    verdict = RunVerdict((), executed, "unsigned", Assurance(True, True), True, judgement)
     assert (verdict.records, verdict.result) == (records, result)
     assert verdict.official is (division is not None)
+
+
+@pytest.mark.parametrize(
+    ("found", "requested", "division"),
+    [
+        (Assurance(True, True), None, Division.CLOSED),
+        (Assurance(False, False, True), "closed", Division.CLOSED),
+        (Assurance(True, False), None, Division.OPEN),
+        (Assurance(False, True), "closed", None),
+        (Assurance(False, False), "closed", None),
+    ],
+)  # fmt: skip
+def test_a_closed_result_is_signed_and_witnessed_or_executed_again(
+    found: Assurance, requested: str | None, division: Division | None
+) -> None:
+    run = run_manifest(load_config("simulated"), division=requested)
+    judged = assured(Judgement(Division.CLOSED, ()), run, found)
+    assert judged.division is division
+    verdict = RunVerdict((), "", "unsigned", found, True, judged)
+    assert ("evidence: self-reported: " in verdict.result) == (division is not Division.CLOSED)
+    other = Judgement(Division.OPEN, ())
+    assert assured(other, run, Assurance(False, False)) is other
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> PublicKey:
+    path = tmp_path_factory.mktemp("keys") / "key"
+    make_key(path, "Example Centre")
+    return load_private_key(path).public
+
+
+def test_only_what_the_verifier_trusts_counts(key: PublicKey) -> None:
+    passed = [RuleResult(rule.name, "") for rule in CONSISTENCY]
+    assert assurance_of(Trusted(), passed) == Assurance(False, False)
+    assert assurance_of(Trusted(signers=(key,)), passed) == Assurance(True, False)
+    both = Trusted(signers=(key,), witnesses=(key,))
+    assert assurance_of(both, passed) == Assurance(True, True)
+    for rule, found in (("digests", Assurance(True, False)), ("signature", Assurance(False, True))):
+        broken = [e for e in passed if e.rule != rule] + [RuleResult(rule, "", failures=("no",))]
+        assert assurance_of(both, broken) == found

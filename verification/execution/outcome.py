@@ -58,6 +58,11 @@ class Outcome(Value):
     device: str | None
     trials: tuple[ReexecutedTrial, ...]
 
+    @property
+    def sampled(self) -> int:
+        """Number of trials in the sample."""
+        return sum(trial.selected_by != BEST for trial in self.trials)
+
 
 def execute_again(
     run: Evidence,
@@ -128,12 +133,12 @@ def _result(
 def table(outcome: Outcome) -> Iterator[str]:
     """Yield the lines of an outcome: the sample, and each trial with its checks."""
     yield (
-        f"Executed again: the best and {_drawn(outcome)} of {outcome.population} trials, of which "
+        f"Executed again: the best and {outcome.sampled} of {outcome.population} trials, of which "
         f"{outcome.stored} can be; sampled with seed {outcome.seed} ({outcome.seed_origin}), "
         f"which --seed {outcome.seed} repeats"
     )
     tenth = math.ceil(outcome.population / 10)
-    found = chance(outcome.population, tenth, _drawn(outcome))
+    found = chance(outcome.population, tenth, outcome.sampled)
     yield f"if {tenth} were fabricated, the sample would include one with probability {found:.0%}"
     if outcome.device is not None:
         yield f"by {outcome.engine} on {outcome.device}"
@@ -145,10 +150,6 @@ def table(outcome: Outcome) -> Iterator[str]:
             yield f"  {trial.failure}"
         for check in trial.checks:
             yield _line(check)
-
-
-def _drawn(outcome: Outcome) -> int:
-    return sum(trial.selected_by != BEST for trial in outcome.trials)
 
 
 def _line(check: Check) -> str:

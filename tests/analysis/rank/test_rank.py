@@ -17,6 +17,7 @@ from tests.support.run_factory import write_run as write_planned_run
 
 from aiperf_hpc.analysis.rank.page import render
 from aiperf_hpc.analysis.rank.ranking import Ranking, rank_runs
+from aiperf_hpc.analysis.rank.tables import tables_of
 from aiperf_hpc.cli import main
 from aiperf_hpc.integrity.signatures import PrivateKey, load_private_key, make_key
 from aiperf_hpc.results.report.writer import write_report
@@ -96,6 +97,13 @@ def test_verified_runs_are_ranked_by_their_recounted_score(ranking: Ranking) -> 
     found = first.resources
     assert (found.accelerators, found.processors) == ({"Example A": 16}, ("Example CPU 9000",))
     assert (found.replicas, found.hosts, found.cores) == (2, 2, 16)
+
+
+def test_a_closed_run_that_nobody_witnessed_is_ranked_as_open(ranking: Ranking) -> None:
+    assert list(ranking.divisions) == [Division.OPEN]
+    assert "nodes1 is not closed: evidence: self-reported: " in " ".join(
+        note for table in tables_of(ranking) for note in table.notes
+    )
 
 
 def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:

@@ -355,7 +355,7 @@ def test_stop_records_the_end_once_and_not_while_another_has_the_run(dead_run: R
     control._end_for_its_primary(view)
     control._end_for_its_primary(view)
     kinds = [r.event.type for r in JournalReader(dead_run.primary_journal).read()]
-    assert kinds == ["run_started", "taken_over", "run_ended"]
+    assert kinds == ["run_started", "taken_over", "digests_recorded", "run_ended"]
     clocks = next(f for f in verify(RunView(dead_run)) if f.rule == "clocks")
     assert clocks.failures == ()  # The dead primary's counted from the boot of another host.
 
