@@ -30,7 +30,7 @@ from aiperf_hpc.verification.verdict import assurance_of
 Announce = Callable[[str], None]
 """Called with the name of each run before it is verified."""
 Processes = frozenset[tuple[float, int]]
-"""Start, UTC seconds, and number of each process of a run: they differ between any two runs."""
+"""Start, UTC seconds, and number of each process of a run: two runs share none."""
 NOBODY = "nobody"
 NOBODY_TRUSTED = Trusted()
 UNSIGNED = Violation(rule="signature", reason="the run is not signed; sign it with `aiperf sign`")
@@ -108,13 +108,13 @@ def rank_runs(
     """
     found, foreign = find_runs(folder)
     entries: list[RunDetails] = []
-    known: dict[str | Processes, RunDetails] = {}
+    known: dict[str | tuple[float, int], RunDetails] = {}
     excluded: list[ExcludedRun] = []
     for name, paths in sorted(found.items()):
         announce(name)
         try:
             entry, processes = _entry(name, paths, trusted)
-            for key in (entry.run_id, processes):
+            for key in (entry.run_id, *processes):
                 if (same := known.setdefault(key, entry)) is not entry:
                     raise _NotRankedError(f"it is a copy of the run {same.name}")
             entries.append(entry)

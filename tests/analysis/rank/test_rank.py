@@ -42,7 +42,9 @@ def keeping_all_rules() -> Iterator[None]:
 
 
 def _reported(root: Path, nodes: int, key: PrivateKey | None = None) -> None:
-    write_report(RunView(synthetic_run.write_run(root, nodes, distinct=1).paths), key=key)
+    start = synthetic_run.START + 86_400.0 * nodes
+    written = synthetic_run.write_run(root, nodes, distinct=1, start=start)
+    write_report(RunView(written.paths), key=key)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(root / "nodes2", root / "nodes2-again")
     renamed = copy_of(root / "nodes2", root / "renamed")
     renamed.set(lambda stated: stated.update(run_id="another"))
-    event_of(renamed.primary, "run_started")["run_id"] = "another"
+    event_of(renamed.primary, "run_started").update(run_id="another", pid=77)
     renamed.save()
     shutil.rmtree(renamed.paths.report)
     with keeping_all_rules():
