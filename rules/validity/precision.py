@@ -201,11 +201,7 @@ def environment_of(run: RunEvidence) -> Environment:
         if each.started is not None and not each.described
     )
     return Environment(
-        (
-            description.process.environment
-            for replica in run.replicas
-            for description in replica.described.values()
-        ),
+        (each for replica in run.replicas for each in replica.environments),
         stated.pop() if len(stated) == 1 else run.config.training.precision,
         first_reasons(silent),
     )

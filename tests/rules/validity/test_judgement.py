@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.support.clock import Clock
+from tests.support.nodes import rank
 from tests.support.official_run import (
     IMAGENET,
     LATER,
@@ -29,6 +31,9 @@ from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.search import RESNET50
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.system.description import Accelerator, NodeDescription, ProcessDescription
 from aiperf_hpc.trial import Machine
@@ -216,6 +221,23 @@ def test_what_breaks_a_rule_of_the_closed_division_alone_is_open(
     judgement = judged(tmp_path, rewrite)
     assert (judgement.division, judgement.violations) == (Division.OPEN, [])
     assert str(judgement.closed_violations[0]) == reason
+
+
+def test_variables_of_an_earlier_attempt_are_judged_too(tmp_path: Path) -> None:
+    run = official_evidence(tmp_path, described(process=FAST))
+    paths = RunPaths(tmp_path)
+    for name in ("r0", "r1"):
+        again = Incarnation(0, 1)
+        journal = JournalReader(paths.replica_journal(name))
+        first = [record.event for record in journal.read()][:2]
+        clock = Clock(LATER)
+        with JournalWriter(paths.replica_journal(name, again), clock=clock) as attempt:
+            attempt.append(first[0])
+            attempt.append(records.SystemDescribed(rank=0, description=rank("n", None)))
+    history = RunHistory.read(paths)
+    assert history.replicas["r0"].described[0].process.environment != FAST.environment
+    found = judge(RunEvidence(history, MANIFEST, run.final, LATER + 1.0)).violations
+    assert "environment" in {each.rule for each in found}
 
 
 def test_a_replica_that_executed_nothing_needs_no_peak(tmp_path: Path) -> None:

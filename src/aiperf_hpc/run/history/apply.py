@@ -364,6 +364,8 @@ class HistoryState(RunState):
                 replica.ready_utc = None
             case records.SystemDescribed(rank=int(rank), description=description):
                 replica.described[rank] = description
+                if (variables := description.process.environment) not in replica.environments:
+                    replica.environments.append(variables)
                 if (node := description.node) is not None:
                     replica.nodes.setdefault(by.source.incarnation, []).append(node)
             case records.ModulesImported():

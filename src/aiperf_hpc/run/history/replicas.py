@@ -29,6 +29,8 @@ class ReplicaHistory:
     """The time and the record of each attempt's start, in the order of reading."""
     described: dict[int, RankDescription] = field(default_factory=dict)
     """The descriptions of the latest attempt's ranks, by rank."""
+    environments: list[dict[str, str]] = field(default_factory=list)
+    """The distinct environment variables of all attempts' ranks."""
     nodes: dict[Incarnation, list[NodeDescription]] = field(default_factory=dict)
     """The descriptions of the nodes of each attempt."""
     modules: dict[Incarnation, dict[int, list[records.ModulesImported]]] = field(
