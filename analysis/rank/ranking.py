@@ -114,7 +114,8 @@ def rank_runs(
         announce(name)
         try:
             entry, processes = _entry(name, paths, trusted)
-            for key in (entry.run_id, *processes):
+            keys: tuple[str | tuple[float, int], ...] = (entry.run_id, *processes)
+            for key in keys:
                 if (same := known.setdefault(key, entry)) is not entry:
                     raise _NotRankedError(f"it is a copy of the run {same.name}")
             entries.append(entry)
