@@ -22,7 +22,12 @@ from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
 from aiperf_hpc.primary.control.elasticity import request_nodes
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.primary.control.prepare import require_packages
-from aiperf_hpc.primary.control.resume import all_have_ended, check_resumable, end_leftovers
+from aiperf_hpc.primary.control.resume import (
+    all_have_ended,
+    check_resumable,
+    end_leftovers,
+    lost_journals,
+)
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
 from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.results.report.provenance import is_whole
@@ -134,7 +139,8 @@ def _end_for_its_primary(view: RunView) -> None:
             journal.append(TakenOver(command="stop", host=socket.gethostname(), pid=os.getpid()))
             clock = start_at_the_end(view.history, view.manifest.replicas)
             ended = RunEnded(reason="stopped by `aiperf stop`; its primary had died")
-            journal.append_all([*clock, *_last_digests(view, journal), ended])
+            last = [*lost_journals(view.history), *clock, *_last_digests(view, journal), ended]
+            journal.append_all(last)
             _release_nodes(view)
 
 

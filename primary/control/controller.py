@@ -17,6 +17,7 @@ from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.elasticity import Scaling
 from aiperf_hpc.primary.control.preflight import Preflight
+from aiperf_hpc.primary.control.resume import SCORED_WITHOUT, lost_journals
 from aiperf_hpc.primary.control.run_clock import RunClock
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
 from aiperf_hpc.results.views.cached_view import rest_after
@@ -140,14 +141,18 @@ class Controller:
                 grace=self._timing.lost,
                 wait_limit=self._launcher.wait_limit or WaitLimit(),
             )
+        about: list[AnyEvent] = [*self._timekeeping.at_start()]
+        if not first:
+            lost = lost_journals(self._run.history)
+            self._lost_journals.update(paths.root / each.file for each in lost)
+            about += lost
         if started.mono >= self._deadline:
-            self._run.journal.append_all([*self._new_digests(), RunEnded(reason=TIME_OVER)])
+            self._run.journal.append_all([*about, *self._new_digests(), RunEnded(reason=TIME_OVER)])
             return TIME_OVER
         if self._interrupts.count and first:
             # The replicas of a resumed run may be active: it is stopped like any other run.
             self._run.journal.append_all([*self._new_digests(), RunEnded(reason=INTERRUPTED)])
             return INTERRUPTED
-        about: list[AnyEvent] = [*self._timekeeping.at_start()]
         if self._run.description is not None:
             about.append(SystemDescribed(rank=None, description=self._run.description))
         if about:
@@ -192,6 +197,7 @@ class Controller:
     def _end(self, reason: str) -> None:
         with suppress(JournalError):  # The records read before are covered; verify reports this.
             self._run.history.refresh()
+        self._record_lost_journals()
         self._start_clock(last=True)
         last = [*self._timekeeping.at_end(), *self._new_digests()]
         self._run.journal.append_all([*self._storage_waits(), *last, RunEnded(reason=reason)])
@@ -358,7 +364,7 @@ class Controller:
             if lost.path not in self._lost_journals:
                 self._lost_journals.add(lost.path)
                 what = f"{lost.path}: {lost.what}"
-                self._record_problem(lost.path, what, "the run is scored from the other records")
+                self._record_problem(lost.path, what, SCORED_WITHOUT)
 
     def _record_problem(self, path: Path, problem: object, remedy: str) -> None:
         self._run.journal.append(self._run.file_problem(path, problem, remedy))

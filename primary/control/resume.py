@@ -14,9 +14,13 @@ from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.primary.control.claim import check_free
 from aiperf_hpc.primary.control.prepare import describe_dataset
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import ReplicaStarted
+from aiperf_hpc.run.records import FileProblem, JournalDigestsRecord, ReplicaStarted
+
+SCORED_WITHOUT = "the run is scored from the other records"
+"""Remedy of a lost journal."""
 
 
 def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
@@ -54,6 +58,32 @@ def end_leftovers(history: RunHistory) -> None:
         if started is not None and started.job is None and _runs_here(started, history.paths):
             with contextlib.suppress(ProcessLookupError):  # It has just exited by itself.
                 end_session(os.getsid(started.pid))
+
+
+def lost_journals(history: RunHistory) -> list[FileProblem]:
+    """Return a record for each replica's journal that an earlier primary read and that is missing.
+
+    Raises:
+        JournalError: the journal digests cannot be read.
+    """
+    paths = history.paths
+    known = {
+        paths.root / name
+        for record in JournalReader(paths.journal_digests).read()
+        if isinstance(record.event, JournalDigestsRecord)
+        for name in record.event.new_journals
+    }
+    unread = (each for each in history.replicas.values() if each.seen and not each.starts)
+    known |= {paths.replica_journal(each.id) for each in unread}
+    return [
+        FileProblem(
+            file=str(path.relative_to(paths.root)),
+            problem=f"{path}: the journal is missing; restore it",
+            remedy=SCORED_WITHOUT,
+        )
+        for path in sorted(known)
+        if not path.exists()
+    ]
 
 
 def all_have_ended(history: RunHistory) -> bool:

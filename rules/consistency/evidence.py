@@ -32,6 +32,7 @@ from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import Evaluation, ReplicaHistory, RunHistory, Trial, no_collections
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.trial import DatasetInfo
 
 Json = dict[str, Any]
@@ -205,6 +206,7 @@ class Evidence:
             }
         datasets = {r.dataset for r in self.history.replicas.values() if r.dataset is not None}
         self.datasets = sorted(datasets, key=lambda d: d.sha256)
+        self._stepped: dict[str, float] = {}
         self._counts: dict[str, Recount] = {}
         """Counts of graphs by hash."""
         self._lineage = Lineage(self._descent, initial(self.datasets[0])) if self.datasets else None
@@ -241,6 +243,17 @@ class Evidence:
             if (path := self.paths.replica_journal(replica.id, incarnation)) in self.journals
         ]
 
+    @cached_property
+    def lost_attempts(self) -> set[Path]:
+        """Folders of attempts that were lost during the run, as the primary recorded."""
+        recorded = {self.paths.root / name for name in self.history.missing_journals}
+        lost = {each.path for each in self.history.lost_journals}
+        return {path.parent for path in recorded & lost}
+
+    def has_lost(self, replica: ReplicaHistory) -> bool:
+        """Return whether an attempt of a replica was lost during the run."""
+        return any(each.parent == self.paths.replica(replica.id) for each in self.lost_attempts)
+
     def tolerance(self, replica: ReplicaHistory) -> float:
         """Return the seconds by which a replica's clock and the primary's may differ."""
         checked, manifest = replica.checked, self.manifest
@@ -252,9 +265,12 @@ class Evidence:
 
     def stepped(self, replica: ReplicaHistory) -> float:
         """Return the total seconds by which a replica's clock and the primary's were set."""
-        paths = self.paths
-        own = [paths.replica_journal(replica.id, each) for each in replica.starts]
-        return self.steps_of(paths.primary_journal) + sum(map(self.steps_of, own))
+        if replica.id not in self._stepped:
+            paths = self.paths
+            own = [paths.replica_journal(replica.id, each) for each in replica.starts]
+            steps = map(self.steps_of, [paths.primary_journal, *own])
+            self._stepped[replica.id] = sum(steps)
+        return self._stepped[replica.id]
 
     def steps_of(self, path: Path) -> float:
         """Return the total seconds by which the clock of a journal's writer was set."""
@@ -266,13 +282,16 @@ class Evidence:
 
         A forward step does not shorten a run: the clock was set, or the machine suspended. A
         backward step must be followed by a reading of all clocks, which the rule ``timekeeping``
-        compares with the times of its record. Other processes of a replica read no clocks: their
-        steps must match a step of its trainer.
+        compares with the times of its record, unless its process was killed. Other processes of a
+        replica read no clocks: their steps must match a step of its trainer.
         """
         if not step.forward or step.seconds > 0.0:
             return step.forward
-        own = self.journals[path]
-        if any(each.seq >= step.seq for process in own.processes for each in process.readings):
+        own = self.journals[path].processes
+        if any(each.seq >= step.seq for process in own for each in process.readings):
+            return True
+        by = next((each for each in reversed(own) if each.start.seq < step.seq), None)
+        if by is not None and by.readings and by.ended_utc is None:
             return True
         trainer = path.with_name("journal.jsonl")
         return path != trainer and any(
@@ -309,8 +328,12 @@ class Evidence:
 
     @cached_property
     def begun(self) -> list[Trial]:
-        """Trials that started before the end; later ones are neither counted nor a failure."""
-        return [trial for trial in self.trials if trial.started_utc <= self.end]
+        """Trials that started before the end; later ones are neither counted nor a failure.
+
+        By a clock that was set back since, an earlier one may appear to have started later.
+        """
+        ends = {each.id: self.end + self.stepped(each) for each in self.history.replicas.values()}
+        return [trial for trial in self.trials if trial.started_utc <= ends[trial.replica]]
 
     @cached_property
     def samples(self) -> dict[str, tuple[int, int]]:
@@ -354,7 +377,20 @@ class Evidence:
     def _descent(self, name: str) -> Descent | None:
         """Return the origin of the graph of a trial or a proposal."""
         proposal = self.history.proposals.get(name)
-        return self.history.descent(name) or (None if proposal is None else proposal.proposed)
+        known = self.history.descent(name) or (None if proposal is None else proposal.proposed)
+        return known or self._summaries.get(name)
+
+    @cached_property
+    def _summaries(self) -> Mapping[str, Descent]:
+        """The search digest's trials, for lost journals: a descent is proved by its graph's hash.
+
+        Raises:
+            JournalError: the search digest cannot be read.
+        """
+        digest = Digest(self.paths)
+        if self.lost_attempts:
+            digest.refresh()
+        return digest.trials
 
     @property
     def lineage(self) -> Lineage:

@@ -18,9 +18,10 @@ from aiperf_hpc.errors import reason_of
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Journal
-from aiperf_hpc.rules.rule import Checked, Findings
+from aiperf_hpc.rules.rule import Checked, Findings, Note
+from aiperf_hpc.run import records
 from aiperf_hpc.run.journal_digest import PREFIX_DIGITS, Hash, digest_line, new_hash
-from aiperf_hpc.run.liveness import PAUSE_SECONDS
+from aiperf_hpc.run.liveness import LISTING_SECONDS, PAUSE_SECONDS
 from aiperf_hpc.run.records import JournalDigestsRecord
 from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.untrusted.bounds import MOST_COUNT
@@ -198,24 +199,28 @@ def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
             )
 
 
-def _journals(run: Evidence, found: _Digests) -> Iterator[str]:
+def _journals(run: Evidence, found: _Digests) -> Findings:
     """Each journal matches the primary's digest of it at each recorded length."""
     root, sizes = run.paths.root, run.history.bytes_read
     paths = {str(path.relative_to(root)): path for path in run.journals}
     sums, wrong, whole = [new_hash() for _ in found.sums], False, len(found.sums)
+    unknown = set[int]()
     for name in sorted(found.growths):
         path, growth = paths.get(name), found.growths[name]
         if run.history.end_utc is None:
             # Records written after the journals were read are ignored.
             whole = min(whole, growth.cut(0 if path is None else sizes[path]))
-        if path is None:
+        if path is None and (root / name).parent in run.lost_attempts:
+            unknown |= set(growth.numbers)
+            failures = []
+        elif path is None:
             failures = [f"{name} is missing, of which the primary had read"] if growth.sizes else []
         else:
             failures = list(_journal(run, name, path, found, sums))
         wrong |= bool(failures)
         yield from failures
     for number, stated in enumerate(found.sums[:whole]):
-        if not wrong and sums[number].hexdigest() != stated:
+        if not wrong and number not in unknown and sums[number].hexdigest() != stated:
             yield f"the journals differ from what the primary had read by {_time(found, number)}"
             break
     primary = run.paths.primary_journal
@@ -251,7 +256,7 @@ def _journal(
             return
 
 
-def _after(run: Evidence, growths: Mapping[Path, _Growth]) -> Iterator[str]:
+def _after(run: Evidence, growths: Mapping[Path, _Growth]) -> Findings:
     """No record that counts follows the digests at the end."""
     for path, journal in run.journals.items():
         if path == run.paths.primary_journal:
@@ -266,7 +271,22 @@ def _after(run: Evidence, growths: Mapping[Path, _Growth]) -> Iterator[str]:
         late = next((utc for utc in journal.times[covered:] if utc < until), None)
         if late is not None:
             name = path.relative_to(run.paths.root)
-            yield f"{name}: a record of {utc_text(late)} did not exist when the run ended"
+            if growth is None and _listed_late(run, path):
+                yield Note(f"{name} was not yet visible to the primary when the run ended")
+            else:
+                yield f"{name}: a record of {utc_text(late)} did not exist when the run ended"
+
+
+def _listed_late(run: Evidence, path: Path) -> bool:
+    """Return whether a journal is so new that the primary may not have been shown it by the end.
+
+    The primary must have recorded that the replica was started in that time.
+    """
+    name, since = path.parent.parent.name, run.end - LISTING_SECONDS
+    replica, launched = run.history.replicas.get(name), records.ReplicaLaunched
+    starts = [utc for utc, event in run.primary.records_of(launched) if event.replica == name]
+    starts += [] if replica is None else [utc for utc, _ in replica.requeued]
+    return run.journals[path].times[0] > since and any(since < utc <= run.end for utc in starts)
 
 
 def _seen(run: Evidence, own: Journal) -> Iterator[str]:

@@ -114,11 +114,13 @@ def journals(run: Evidence) -> Findings:
     """Every line is a record, with the next number, and refers only to started trials.
 
     After the end of the run, only an unfinished write may follow the last record of a journal, as
-    left by a killed process or a power failure.
+    left by a killed process or a power failure. A journal that was lost during the run contradicts
+    nothing: the score omits its records.
     """
     yield Checked(run.record_count)
     for problem in run.history.problems:
-        yield str(problem)
+        lost = problem.path.parent in run.lost_attempts
+        yield Note(f"{problem}; it was lost during the run") if lost else str(problem)
     if run.history.end_utc is not None:
         for path in sorted(run.history.torn):
             with open_regular(path, follow=False) as file:

@@ -173,18 +173,23 @@ def _observed(
     checked: list[tuple[float, records.NodeChecked]],
     states: list[tuple[float, records.JobState]],
 ) -> Iterator[str]:
-    """The primary's observations of a replica follow the replica's own records."""
+    """The primary's observations of a replica follow its own records, unless some were lost."""
+    if run.has_lost(replica):
+        return
     slack, attempts = run.tolerance(replica), run.attempts_of(replica)
     starts = [attempt.started for attempt in attempts]
     hosts = {started.machine.host for _, started in starts}
-    begun = min((utc for utc, _ in starts), default=0.0)
+    first = min((utc for utc, _ in starts), default=0.0)
     for utc, check in checked if attempts else ():
         if check.host not in hosts:
             yield f"{replica.id}: the primary saw it on {check.host}, it was on {sorted(hosts)}"
-        if utc < begun - slack:
-            yield f"{replica.id} began {begun - utc:.3f} s after the primary had seen it"
+        if utc < first - slack:
+            yield f"{replica.id} began {first - utc:.3f} s after the primary had seen it"
     for utc in [utc for utc, state in states if state.phase is JobPhase.DONE]:
-        ended = max((_ended(each) for each in attempts if each.started[0] <= utc), default=utc)
+        # A replaced attempt on a disconnected node ends later, unobserved.
+        begun = (each for each in attempts if each.started[0] <= utc)
+        latest = max(begun, key=lambda each: each.incarnation, default=None)
+        ended = utc if latest is None else _ended(latest)
         if ended > utc + slack:
             yield f"{replica.id} ended {ended - utc:.3f} s after the primary had seen its end"
 
@@ -199,7 +204,7 @@ def replicas(run: Evidence) -> Findings:
     """A replica whose records or success the primary recorded has records."""
     yield Checked(len(run.history.replicas))
     for replica in run.history.replicas.values():
-        if not replica.starts and replica.seen:
+        if not replica.starts and replica.seen and not run.has_lost(replica):
             what = f"the primary recorded that {replica.id} {replica.seen}"
             yield f"{what}; {replica.id} recorded no start"
 

@@ -242,7 +242,7 @@ def _result_log(run: Evidence, text: str) -> Iterator[str]:
         name = {"regulated": "aiperf_regulated_ops"}.get(key, f"aiperf_{key}")
         if not _says(json.dumps(stated.get(name)).replace("null", "none"), value):
             yield f"states {name} {stated.get(name)}, the records give {value}"
-    if abs(seconds - _seconds(run)) > 0.01:
+    if abs(max(0.0, seconds) - _seconds(run)) > 0.01:
         yield f"states a run of {seconds} s, the records give {_seconds(run)}"
 
 
@@ -253,7 +253,7 @@ def _score(run: Evidence) -> dict[str, Any]:
 
 def _seconds(run: Evidence) -> float:
     start = run.history.start_utc
-    return 0.0 if start is None else run.end - start
+    return 0.0 if start is None else max(0.0, run.end - start)
 
 
 def _says(stated: str | None, value: object) -> bool:

@@ -23,6 +23,8 @@ LEAST_READINGS: Final = 2
 """Minimum number of clock readings of each process: at its start and at its end."""
 BOOT_RESOLUTION: Final = 0.01
 """Resolution of the kernel's uptime in seconds."""
+MOST_AHEAD: Final = 60.0
+"""Seconds by which the run's clock may be ahead of this host's."""
 MOST_RATIO: Final = 5.0
 """Maximum ratio of a replica's rate in a window to its median rate."""
 
@@ -75,7 +77,7 @@ def end(run: RunEvidence) -> Findings:
     except (ValueError, OverflowError, OSError):
         value = f"{until:g} s"
     yield Found(value)
-    if until > run.now:
+    if until > run.now + MOST_AHEAD:
         yield f"{value} is in the future"
 
 

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.clock import Clock
 from tests.support.heads import HeadedRun, headed_run
 from tests.support.rules import check_rule
 from tests.support.run_writer import progress, replica_started, run_ended, run_started
 
+from aiperf_hpc.primary.control.resume import lost_journals
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Evidence
-from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import DigestsRecorded, PrimaryHeartbeat, TakenOver
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.records import DigestsRecorded, PrimaryHeartbeat, ReplicaLaunched, TakenOver
 from aiperf_hpc.verification.audit import evidence_of
 
 R1 = "replicas/r1/0.0/journal.jsonl"
@@ -255,3 +258,54 @@ def test_what_was_written_since_the_journals_were_read_is_for_another_time(
     assert list(check_rule("digests", read).failures) == []
     r1.write_bytes(later.replace(b'"train_samples":10', b'"train_samples":99', 1))
     assert list(check_rule("digests", read).failures) != []
+
+
+def test_a_journal_that_was_lost_in_the_run_is_noted_if_the_next_primary_said_so(
+    tmp_path: Path,
+) -> None:
+    """The digests of others are compared, but for sums over the lost one."""
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    shutil.rmtree(run.paths.replica("r1"))
+    (lost,) = lost_journals(RunHistory.read(run.paths))
+    assert lost.file == R1
+    run.history = RunHistory(run.paths)
+    run.take_in_hand()
+    del run.replicas["r1"]
+    run.turn()
+    run.end()
+    assert failures(run.paths) == [f"{R1} is missing, of which the primary had read"]
+    run = HeadedRun(tmp_path / "noted")
+    run.turn()
+    shutil.rmtree(run.paths.replica("r1"))
+    run.primary.append(lost)
+    run.history = RunHistory(run.paths)
+    run.take_in_hand()
+    del run.replicas["r1"]
+    run.turn()
+    run.end()
+    assert failures(run.paths) == []
+    (note,) = check_rule("journals", run.paths).notes
+    assert R1 in note
+    assert note.endswith("the journal is missing; restore it; it was lost during the run")
+    r0 = run.paths.replica_journal("r0")
+    r0.write_bytes(r0.read_bytes().replace(b'"train_samples":10', b'"train_samples":99'))
+    assert "r0/0.0/journal.jsonl differs from what the primary had read" in failures(run.paths)[0]
+
+
+def test_a_new_attempts_journal_may_be_listed_after_the_end_if_it_was_launched_just_before(
+    tmp_path: Path,
+) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    run.primary.append(ReplicaLaunched(replica="r1", job="again"))
+    late = run.journal(run.paths.replica_journal("r1", Incarnation(1, 0)))
+    run.end()
+    clock = late.clock
+    late.clock = Clock(clock.utc() - 5.0)
+    late.append(replica_started("r1"))
+    (note,) = check_rule("digests", run.paths).notes
+    assert note == (
+        "replicas/r1/1.0/journal.jsonl was not yet visible to the primary when the run ended"
+    )
+    assert failures(run.paths) == []

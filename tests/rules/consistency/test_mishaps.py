@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ from benchmarks import synthetic_run
 from tests.forgery.forger import REPLICAS, ForgedRun, at, of
 from tests.forgery.omissions import complete, with_digests
 from tests.support.host_clocks import clocks
+from tests.support.simulation import simulated_run
 
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.rules.rule import RuleResult
-from aiperf_hpc.run.records import NodeChecked
+from aiperf_hpc.run.records import FileProblem, NodeChecked
 from aiperf_hpc.verification.audit import verify
 
 ROOT = Path(__file__).parents[3]
@@ -72,6 +74,25 @@ def test_a_clock_that_was_set_back_is_noted_if_its_readings_show_it(run: ForgedR
     assert re.search(r"UTC ran \S+ s while the uptime advanced \S+ s", said)
 
 
+def test_a_clock_that_was_set_back_is_noted_if_its_process_was_killed_before_a_reading(
+    run: ForgedRun,
+) -> None:
+    step(run, -40.0)
+    read_clocks(run)
+    lines = run.trainer()
+    end = next(line for line in lines if line["event"]["type"] == "replica_ended")
+    reading = lines[-2]
+    lines.remove(reading)
+    assert "clocks" in failed(run)  # One that ended in order would have read them.
+    lines.remove(end)
+    assert {"clocks", "timekeeping"}.isdisjoint(failed(run))
+
+
+def test_a_run_whose_clock_was_set_back_to_before_its_start_states_no_time(run: ForgedRun) -> None:
+    run.primary[-1]["utc"] = run.primary[0]["utc"] - 1.0
+    assert "result" not in failed(run)
+
+
 @pytest.mark.parametrize("seconds", [30.0, -30.0])
 def test_hosts_whose_clocks_are_apart_by_what_the_primary_saw_break_no_rule(
     run: ForgedRun, seconds: float
@@ -122,6 +143,29 @@ def test_a_best_epoch_that_could_not_be_written_is_noted(real: ForgedRun) -> Non
     result = found(real)["best epochs"]
     assert result.passed
     assert result.notes[0].startswith("not re-executable: r0-t1, the best")
+
+
+def test_a_replica_whose_folder_was_lost_lowers_the_score_and_contradicts_nothing(
+    tmp_path: Path,
+) -> None:
+    """Others had grown from its trials, whose descent the search digest has."""
+    view = simulated_run(tmp_path / "run", nodes=4, hours=0.1)
+    trials = view.history.trials.values()
+    parents = {view.history.trials[t.started.parent].replica: t.replica
+               for t in trials if t.started.parent is not None
+               and view.history.trials[t.started.parent].replica != t.replica}  # fmt: skip
+    lost, whole = next(iter(parents)), view.final().operations
+    run = ForgedRun(view.paths)
+    file = f"replicas/{lost}/0.0/journal.jsonl"
+    shutil.rmtree(run.paths.replica(lost))
+    assert {"journals", "graphs", "replicas"} <= failed(run)
+    problem = FileProblem(file=file, problem="it is gone", remedy="none")
+    primary = run.primary
+    primary.insert(-1, {**primary[-1], "event": problem.model_dump(mode="json")})
+    assert failed(run) == set()
+    view = RunView.read(run.paths)
+    assert 0 < view.final().operations < whole
+    assert "records" in {violation.rule for violation in view.status().violations}
 
 
 def test_each_rule_has_a_row_whose_test_exists() -> None:
