@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,15 @@ from tests.support.present import present
 from tests.support.rules import failures_by_rule
 from tests.support.simulation import simulated_run
 
+from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history.presence import presences
 from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.paths import Identity
+from aiperf_hpc.simulation.cluster import SimulatedHost, SimulatedLauncher
 from aiperf_hpc.simulation.timeline import Queue
+from aiperf_hpc.trial import JobPhase
 
 NODES = 8
 
@@ -84,3 +90,36 @@ def test_what_preempted_lives_did_counts_but_for_what_was_not_yet_recorded(taken
     told = sum(sum(seconds.values()) for seconds in phases)
     # All the time of all lives is told of, also that of those that had to leave.
     assert told == pytest.approx(there, rel=0.02)
+
+
+class SeveringLauncher(SimulatedLauncher):
+    """Starts replicas again whose nodes it no longer sees: the old copies go on."""
+
+    @contextmanager
+    def _taken_away(self, name: str, host: SimulatedHost, after: float) -> Iterator[None]:
+        def sever() -> None:
+            if self._hosts[name] is host:
+                again = ReplicaState(JobPhase.REQUEUED, detail="NODE_FAIL")
+                self._start(name, self._queue.away_seconds, again)
+
+        task = self._cluster.timeline.spawn(sever, after)
+        yield
+        self._cluster.timeline.cancel(task)
+
+    def _live(self, who: Identity, host: SimulatedHost) -> int:
+        status = super()._live(who, host)
+        if self._hosts[who.replica] is not host:
+            self._cluster.timeline.sleep(math.inf)  # The scheduler does not see its end.
+        return status
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_old_copies_that_go_on_are_fenced_and_contradict_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr("aiperf_hpc.simulation.main.SimulatedLauncher", SeveringLauncher)
+    queue = Queue(10.0, preemptions_per_hour=20.0, away_seconds=15.0, seed=seed)
+    view = simulated_run(tmp_path / "run", queue=queue, nodes=4, hours=0.07)
+    assert any(len(replica.starts) > 1 for replica in view.history.replicas.values())
+    assert view.history.fenced > 0
+    assert failures_by_rule(view.paths) == {}

@@ -291,19 +291,20 @@ class SimulatedWorkers:
         timeline, paths = cluster.timeline, cluster.paths
         stop = StopFlag(math.inf, paths.stop_request, look_every=LOOK_SECONDS, clock=timeline)
 
-        retry = BackoffRetry(lambda: True, clock=timeline)
+        clock = LocalClock(timeline)  # A worker may be woken before the time it has spent elapses.
+        retry = BackoffRetry(lambda: True, clock=clock)
         own = paths.search_journal(self._who.replica, number, self._who.incarnation)
 
         def work() -> None:
             sync = cluster.files.sync
-            with JournalWriter(own, clock=timeline, retry=retry, sync=sync) as journal:
+            with JournalWriter(own, clock=clock, retry=retry, sync=sync) as journal:
                 context = ReplicaContext(
                     config=cluster.manifest.config,
                     paths=paths,
                     who=self._who,
                     journal=journal,
                     stop=stop,
-                    clock=timeline,
+                    clock=clock,
                     retry=retry,
                     sync=sync,
                 )
