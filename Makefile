@@ -36,7 +36,7 @@ ANEW := --force-reinstall --no-cache-dir
 endif
 
 .PHONY: start test suite check quick horovod faults fuzz chaos slurm nfs nfs-packages offline benchmarks benchmarks-search \
-	benchmarks-training mutation packages browser browser-packages scaling docs man release trust screenshots clean
+	benchmarks-training mishaps mutation packages browser browser-packages scaling docs man release trust screenshots clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -90,6 +90,10 @@ chaos: $(VENV)/.installed-test slurm
 # Bytes of a signed run changed one by one: whether `aiperf verify` finds each. A quarter of an hour.
 trust: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/byte_changes.py --changes 2000
+
+# N honest runs with random mishaps, of which no rule may fail: an hour.
+mishaps: $(VENV)/.installed-test
+	$(BIN)/python -m tests.chaos.mishaps --runs $(N) --seed $(SEED)
 
 # The documentation as a site: build/site/index.html, which needs no server.
 docs: $(VENV)/.installed-docs

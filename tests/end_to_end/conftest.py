@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -36,8 +36,15 @@ TORCH = ["--set", "engine.name=torch"]
 class LiveRun:
     """A run that is under way in the background."""
 
-    def __init__(self, folder: Path, *arguments: object, config: Path = TINY) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: object,
+        config: Path = TINY,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.paths = RunPaths(folder)
+        self.environment = environment
         self.history = RunHistory(self.paths)
         self.primaries: list[subprocess.Popen[str]] = []
         command = ["start", "--nodes", 2, "--hours", 1, "--config", config, "--yes"]
@@ -50,6 +57,7 @@ class LiveRun:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=self.environment,
         )
         self.primaries.append(process)
         return process
