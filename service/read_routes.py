@@ -30,6 +30,7 @@ from aiperf_hpc.service.answers.machines import (
     replicas,
 )
 from aiperf_hpc.service.answers.progress import ScoreQuestion, status, time
+from aiperf_hpc.service.answers.progress import summary as summary_
 from aiperf_hpc.service.answers.trials import (
     InFlightQuestion,
     TrialDetail,
@@ -245,6 +246,9 @@ def _add_events(router: APIRouter, reader: Dependency) -> None:
         seconds: Annotated[
             float, Query(ge=0.5, le=60.0, description="Polling interval in seconds.")
         ] = 1.0,
+        summary: Annotated[
+            bool, Query(description="Leave replicas and nodes out of `status`.")
+        ] = False,
     ) -> Response:
         """Send server-sent events as long as the client reads them.
 
@@ -255,7 +259,7 @@ def _add_events(router: APIRouter, reader: Dependency) -> None:
         last = request.headers.get("Last-Event-ID", "")
         known = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else after
         return EventStream(
-            run_stream(reader.run, known, seconds),
+            run_stream(reader.run, known, seconds, summary_ if summary else status),
             request.app.state.ending,
             open_streams=request.app.state.streams,
         )

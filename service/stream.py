@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.service.answers.events import Events, EventsQuery, EventsQuestion
 from aiperf_hpc.service.answers.progress import status
 from aiperf_hpc.service.problem import ProblemError, problem_of, problem_response
@@ -34,6 +35,9 @@ MOST_STREAMS = 256
 LAST: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 LAST_SECONDS = 1.0
 """Seconds that a client may take to read the end of the stream at shutdown."""
+
+
+StatusQuestion: TypeAlias = Callable[[RunView], RunStatus]
 
 
 @dataclass(slots=True)
@@ -128,7 +132,7 @@ def message(event: str, data: str | bytes, number: int | None = None) -> bytes:
 
 
 async def run_stream(
-    run: ServedRun, after: int | None, seconds: float
+    run: ServedRun, after: int | None, seconds: float, question: StatusQuestion = status
 ) -> AsyncGenerator[bytes, None]:
     """Yield the status changes and events of a run.
 
@@ -136,11 +140,12 @@ async def run_stream(
         run: served run.
         after: number of the last known event; None for future events only.
         seconds: polling interval.
+        question: query for the status.
     """
     sent: StatusMessage | None = None
     sent_at = time.monotonic()
     while True:
-        now, events = await _look(run, after)
+        now, events = await _look(run, after, question)
         if now != sent:
             yield message(*now)
         if events is not None:
@@ -155,10 +160,12 @@ async def run_stream(
         await asyncio.sleep(seconds)
 
 
-async def _look(run: ServedRun, after: int | None) -> tuple[StatusMessage, Events | None]:
+async def _look(
+    run: ServedRun, after: int | None, question: StatusQuestion
+) -> tuple[StatusMessage, Events | None]:
     """Return the current state of the run and the events after a number, or the latest for None."""
     try:
-        found = await run.text(status)
+        found = await run.text(question)
         limit = 1 if after is None else AT_ONCE
         events = await run.ask(EventsQuestion(run.events, EventsQuery(after=after, limit=limit)))
     except AIPerfError as error:

@@ -25,6 +25,13 @@ def status(view: RunView) -> RunStatus:
     return view.status()
 
 
+def summary(view: RunView) -> RunStatus:
+    """Return the current status of the run without its replicas and nodes."""
+    found = view.status()
+    telemetry = found.telemetry and found.telemetry.model_copy(update={"nodes": ()})
+    return found.model_copy(update={"replicas": (), "telemetry": telemetry})
+
+
 class BestPoint(Answer):
     """An evaluation that improved the run's best quality."""
 

@@ -15,7 +15,7 @@ import { trials, trialsQuery } from "./trials.js";
 const EVENTS = 100;
 const LOADING = "The run's records are being read.";
 const RETRY_MILLISECONDS = 500;
-const IDLE_FACTOR = 200; // A part is drawn at most for 0.5 % of the time.
+const IDLE_FACTOR = 400; // A part is drawn at most for 0.25 % of the time.
 /** Paths of parts that are requested only with a certain filter. */
 const FILTERED = { events: ({ kind }) => (kind ? ["events"] : null), output: ({ replica }) => (replica ? ["replicas", replica, "output"] : null) };
 const INTERVAL_MILLISECONDS = 5000; // A run that has ended sends no events, but may get its report.
@@ -48,14 +48,15 @@ export function runView(main, frame, name) {
   const coloring = main.querySelector("#coloring");
   const replicas = main.querySelector("[data-of=output] select");
   const context = { run: name, status: null, trial: null, ranges: {} };
-  const parts = PARTS.map((each) => ({ ...each, requested: -Infinity, cost: 0, busy: false, answer: null, offset: 0, filters: {}, ranges: {}, order: { sort: "started", descending: true } }));
+  // Thousands of replicas and nodes are requested as seldom as they are drawn.
+  const machinesPart = { part: "machines", path: ["status"], query: () => "", seconds: 1, draw: drawMachines, none: "No replica has been launched yet." };
+  const parts = [...PARTS, machinesPart].map((each) => ({ ...each, requested: -Infinity, cost: 0, busy: false, answer: null, offset: 0, filters: {}, ranges: {}, order: { sort: "started", descending: true } }));
   const named = (which) => parts.find((each) => each.part === which);
   let allowed = [];
   let quantities = [];
   let latest = [];
   let last = null;
   let nodes = [];
-  let machinesDue = -Infinity;
   const offered = new Map(); // The names in each field that the reader can select.
   let over = null;
   let silence = null;
@@ -86,23 +87,23 @@ export function runView(main, frame, name) {
 
   /** Show the content of a part; without any, its text, or nothing once the run has ended. */
   function fill(which, content) {
-    const { none } = named(which) ?? { none: "No replica has been launched yet." };
+    const { none } = named(which);
     const section = part(which).closest("section");
     if (section.hasAttribute("data-optional")) section.hidden = content === null && context.status?.state === "ended";
     show(part(which), content ?? (none ? h("p", { class: "none" }, none) : null));
   }
 
-  function drawMachines() {
-    if (context.status === null) return;
-    const began = performance.now();
-    nodes = nodesOf(context.status);
+  function drawMachines(status) {
+    nodes = nodesOf(status);
     offer(hosts, nodes.map(({ host }) => host));
-    offer(replicas, ["", ...context.status.replicas.map(({ id }) => id)]);
-    fill("machines", machines(context.status, nodes, coloring.value));
+    offer(replicas, ["", ...status.replicas.map(({ id }) => id)]);
+    return machines(status, nodes, coloring.value);
+  }
+
+  function drawMap() {
     main.querySelector("#map").hidden = nodes.length < 2;
     if (nodes.length > 1) paintMap(map, nodes, coloring.value, hosts.value);
     selectNode();
-    machinesDue = performance.now() + IDLE_FACTOR * (performance.now() - began);
   }
 
   function offer(field, names) {
@@ -129,7 +130,6 @@ export function runView(main, frame, name) {
 
   function refreshAll() {
     parts.forEach(refresh);
-    if (performance.now() >= machinesDue) drawMachines();
   }
 
   /** Request a part again at once, because its request has changed. */
@@ -170,6 +170,7 @@ export function runView(main, frame, name) {
     const width = Math.max(260, Math.floor(part(each.part).clientWidth));
     const began = performance.now();
     fill(each.part, each.draw(JSON.parse(each.answer), context, width, each));
+    if (each.part === "machines") drawMap();
     each.cost = performance.now() - began;
     if (each.part === "tree") reveal();
     if (each.part === "output") part("output").querySelector("pre")?.scrollTo(0, Number.MAX_SAFE_INTEGER);
@@ -207,7 +208,7 @@ export function runView(main, frame, name) {
         keep(read.events);
         last ??= read.last;
       }
-      silence = listen(`${ofRun(name, "events", "stream")}?seconds=0.5`, last, { hear, lost });
+      silence = listen(`${ofRun(name, "events", "stream")}?seconds=0.5&summary=true`, last, { hear, lost });
     } catch (error) {
       if (signal.aborted) return;
       lost(error);
@@ -221,7 +222,6 @@ export function runView(main, frame, name) {
 
   function redraw() {
     parts.forEach(draw);
-    drawMachines();
   }
 
   function filtered(form) {
@@ -253,10 +253,10 @@ export function runView(main, frame, name) {
   });
   map.addEventListener("click", (event) => {
     hosts.value = nodeAt(map, event, nodes)?.host ?? hosts.value;
-    drawMachines();
+    drawMap();
   });
-  hosts.addEventListener("change", drawMachines);
-  coloring.addEventListener("change", drawMachines);
+  hosts.addEventListener("change", drawMap);
+  coloring.addEventListener("change", () => draw(named("machines")));
   part("tree").addEventListener("keydown", walk);
   obey(part("changes"), part("outcome"), frame);
   addEventListener("resize", redraw);

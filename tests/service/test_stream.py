@@ -16,6 +16,7 @@ from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import ReplicaEnded
+from aiperf_hpc.service.answers.progress import summary
 from aiperf_hpc.service.runs import OneRun
 from aiperf_hpc.service.served_run import Readers
 from aiperf_hpc.service.stream import EventStream, OpenStreams, run_stream
@@ -53,8 +54,9 @@ def test_a_client_is_told_what_happens_and_goes_on_from_what_it_knows(tmp_path: 
         assert (await _next_happened(later))["number"] == known + 1
         await later.aclose()
 
-        now = run_stream(served.only, after=None, seconds=0.0)
-        assert _parsed(await anext(now))[0] == "status"
+        now = run_stream(served.only, after=None, seconds=0.0, question=summary)
+        event, _, short = _parsed(await anext(now))
+        assert (event, short["replicas"], short["run_id"]) == ("status", [], status["run_id"])
         with Worker(paths, "r0", RunView(paths).manifest.config) as worker:
             worker.write(ReplicaEnded(reason="asked to stop"))
         texts = [(await _next_happened(now))["text"] for _ in range(2)]
