@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import re
+from collections.abc import Mapping
 from importlib import resources
 from typing import Final, NamedTuple
 
@@ -16,15 +19,19 @@ TYPES: Final = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'sha256-{style}'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+IMPORT: Final = re.compile(r'^import (\{ [\w, ]+ \}) from "\./(\w+\.js)";$', re.MULTILINE)
+EXPORT: Final = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
+"""Imports and exports of the page's modules."""
 HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-"""Headers: no external or inline resources; browsers revalidate files (status 304)."""
+"""Headers: browsers revalidate files (status 304)."""
 
 
 class Asset(NamedTuple):
@@ -37,19 +44,29 @@ class Asset(NamedTuple):
 
 
 def page_routes() -> APIRouter:
-    """Return the routes of the page, whose files are read once from the package."""
+    """Return the routes of the page, whose files are read once from the package.
+
+    No external resources are allowed, and no inline ones but the style sheets, without which a
+    browser shows nothing.
+    """
     assets = _assets()
+    style = assets.pop("report.css").content + assets.pop("page.css").content
+    html = assets["index.html"].content.replace(b"<style>", b"<style>" + style)
+    assets["index.html"] = _asset(html, TYPES["html"])
+    digest = base64.b64encode(hashlib.sha256(style).digest()).decode()
+    assets["page.js"] = _asset(_script(assets).encode(), TYPES["js"])
+    headers = {**HEADERS, "Content-Security-Policy": POLICY.format(style=digest)}
     router = APIRouter(include_in_schema=False)
 
     @router.api_route("/", methods=["GET", "HEAD"])
     async def index(request: Request) -> Response:
-        return _response(assets["index.html"], request)
+        return _response(assets["index.html"], request, headers)
 
     @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
     async def asset(request: Request, name: str) -> Response:
         if name not in assets:
             raise not_found(f"the page has no file {name!r}")
-        return _response(assets[name], request)
+        return _response(assets[name], request, headers)
 
     return router
 
@@ -67,13 +84,34 @@ def _assets() -> dict[str, Asset]:
     }
 
 
+def _script(assets: Mapping[str, Asset]) -> str:
+    """Return the page's modules as one script, because their requests would delay the first paint.
+
+    Each module becomes a function that returns its exports, after those that it imports.
+    """
+    written = dict[str, str]()
+
+    def write(name: str) -> None:
+        text = assets[name].content.decode()
+        for _, imported in IMPORT.findall(text):
+            if imported not in written:
+                write(imported)
+        exported = ", ".join(EXPORT.findall(text))
+        body = EXPORT.sub(lambda found: found[0].removeprefix("export "), text)
+        body = IMPORT.sub(r'const \1 = modules["\2"];', body)
+        written[name] = f'modules["{name}"] = (() => {{\n{body}return {{ {exported} }};\n}})();\n'
+
+    write("main.js")
+    return "".join(["const modules = {};\n", *written.values()])
+
+
 def _asset(content: bytes, media_type: str) -> Asset:
     digest = hashlib.sha256(content).hexdigest()
     return Asset(content, media_type, f'"{digest[:32]}"')
 
 
-def _response(asset: Asset, request: Request) -> Response:
-    headers = {**HEADERS, "ETag": asset.tag}
+def _response(asset: Asset, request: Request, headers: Mapping[str, str]) -> Response:
+    headers = {**headers, "ETag": asset.tag}
     if request.headers.get("If-None-Match") == asset.tag:
         return Response(status_code=304, headers=headers)
     return Response(asset.content, media_type=asset.media_type, headers=headers)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,16 +26,21 @@ pytestmark = pytest.mark.browser
 
 RUNS = 100
 NODES, TRIALS = 4096, 10_000
-UPDATES = 1000
-"""Updates of a quarter of an hour, at one a second."""
+UPDATES = 1250
+"""Updates of 20 minutes, at one a second."""
 SECONDS = 20
 # Measured on 2026-11-28 on 2 cores of an AMD EPYC, which other tests kept busy.
 MOST_PAINT_MILLISECONDS = 150.0
-"""The fastest of ten first paints took 60 to 68 ms."""
-MOST_CORE = 0.1
-"""About twice the 4.2 to 5.3 % that it took, because a busier machine needs more."""
-MOST_GROWTH_BYTES = 100
-"""Maximum bytes that an update may leave behind; it left 5 to 13."""
+"""Maximum of the first quartile, as other tests delay some paints; the median was 90 to 142 ms."""
+MOST_CORE = 0.05
+"""It took 2.3 to 3.0 %."""
+PAINTS = "performance.getEntriesByType('paint')"
+MOST_GROWTH_BYTES = 2
+"""Maximum bytes that an update may leave behind, less than a reference to an object; 1,250 left 20
+to 36."""
+OTHERS = ("code", "native")
+"""Kinds of objects that are not counted: compiled code, and objects of the browser, which keeps
+records of up to 200 slow frames and tasks. Elements are counted by themselves."""
 
 
 @pytest.fixture
@@ -70,30 +78,33 @@ def test_the_first_paint_beside_a_hundred_runs(browser: Chromium, tmp_path: Path
         for _ in range(10):
             page.open(width=1280)
             page.holds(f"document.querySelectorAll('table.runs tbody tr').length === {RUNS}")
-            painted.append(page.evaluate("performance.getEntriesByType('paint')[0].startTime"))
+            page.holds(f"{PAINTS}.length > 0")
+            painted.append(page.evaluate(f"{PAINTS}[0].startTime"))
     print(f"\nfirst paint beside {RUNS} runs: {sorted(map(round, painted))} ms")  # noqa: T201 -- with -s
-    assert min(painted) <= MOST_PAINT_MILLISECONDS
+    assert statistics.quantiles(painted)[0] <= MOST_PAINT_MILLISECONDS
 
 
 def test_memory_does_not_grow_with_updates(
     page: Page, replayed: Callable[[int, int, int], None]
 ) -> None:
     replayed(0, 0, 200)
-    page.evaluate(f"updates({UPDATES}, 1000)")
-    before, nodes = _in_use(page.browser)
-    page.evaluate(f"updates({UPDATES}, 1000)")
-    after, nodes_after = _in_use(page.browser)
-    print(f"\nheap {before:,} bytes, {after - before:+,} after {UPDATES:,} more updates")  # noqa: T201 -- with -s
-    assert nodes_after <= nodes + 100
-    assert after - before < UPDATES * MOST_GROWTH_BYTES
+    sizes, nodes = [], []
+    for _ in range(4):
+        page.evaluate(f"updates({UPDATES}, 1000)")
+        sizes.append(_bytes_of_objects(page.browser.heap()))
+        nodes.append(page.browser.call("Memory.getDOMCounters")["nodes"])
+    growth = [after - before for before, after in pairwise(sizes)]
+    print(f"\nobjects {sizes[0]:,} bytes, {growth} after each {UPDATES:,} updates")  # noqa: T201 -- with -s
+    assert nodes[-1] <= nodes[0] + 100
+    assert growth[-1] < UPDATES * MOST_GROWTH_BYTES
 
 
-def _in_use(browser: Chromium) -> tuple[int, int]:
-    """Return the bytes of the page's objects and the number of its nodes that are in use."""
-    for _ in range(3):
-        browser.call("HeapProfiler.collectGarbage")
-    size = browser.call("Runtime.getHeapUsage")["usedSize"]
-    return int(size), int(browser.call("Memory.getDOMCounters")["nodes"])
+def _bytes_of_objects(heap: dict[str, Any]) -> int:
+    """Return the bytes of all objects in a snapshot of a heap that are not excluded."""
+    meta, values = heap["snapshot"]["meta"], heap["nodes"]
+    fields, kinds = meta["node_fields"], meta["node_types"][0]
+    types, sizes = (values[fields.index(name) :: len(fields)] for name in ("type", "self_size"))
+    return sum(size for type_, size in zip(types, sizes, strict=True) if kinds[type_] not in OTHERS)
 
 
 def test_processor_time_of_a_large_run(
