@@ -16,7 +16,7 @@ from aiperf_hpc.cli.output import say
 from aiperf_hpc.cli.parameters import FinalJson, Json, Run, SigningKey, key_of, option, value
 from aiperf_hpc.cli.primary import conduct_run, finish, say_score, status_of, take_run
 from aiperf_hpc.cli.serving import ServerSecurity, free_endpoint
-from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.errors import AIPerfError, JournalError, UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
 from aiperf_hpc.primary.control.elasticity import request_nodes
@@ -148,8 +148,12 @@ def _last_digests(view: RunView, journal: JournalWriter) -> list[AnyEvent]:
     """Record the journals' digests at the end; nothing for a run without any."""
     if not view.manifest.monitored:
         return []
-    with JournalWriter(view.paths.journal_digests) as own:
-        return [JournalDigests(view.history, journal, own, seconds=0.0).take(0.0)]
+    try:
+        with JournalWriter(view.paths.journal_digests) as own:
+            return [JournalDigests(view.history, journal, own, seconds=0.0).take(0.0)]
+    except JournalError as error:  # The run can be ended nevertheless.
+        warn(f"no final digests of the journals were recorded: {error}")
+        return []
 
 
 def _release_nodes(view: RunView) -> None:

@@ -167,6 +167,8 @@ def config(run: Evidence) -> Findings:
 def _formats(run: Evidence) -> Iterator[str]:
     """Records have the format of ``run.yaml``: the same version of this package writes both."""
     stated = run.manifest.schema_version
+    if run.manifest.earlier:
+        yield Note("the format is of an earlier version, whose runs need not have all records")
     for path, journal in run.journals.items():
         for other, seq in journal.formats.items():
             if other != stated:

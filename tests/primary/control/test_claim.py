@@ -356,8 +356,19 @@ def test_stop_records_the_end_once_and_not_while_another_has_the_run(dead_run: R
     control._end_for_its_primary(view)
     kinds = [r.event.type for r in JournalReader(dead_run.primary_journal).read()]
     assert kinds == ["run_started", "taken_over", "digests_recorded", "run_ended"]
-    clocks = next(f for f in verify(RunView(dead_run)) if f.rule == "clocks")
-    assert clocks.failures == ()  # The dead primary's counted from the boot of another host.
+    found = {each.rule: each.failures for each in verify(RunView(dead_run))}
+    assert found["clocks"] == ()  # The dead primary's counted from the boot of another host.
+    assert found["digests"] == ()
+
+
+def test_stop_ends_a_run_whose_digests_cannot_be_written(
+    dead_run: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead_run.journal_digests.mkdir()
+    control._end_for_its_primary(view := RunView.read(dead_run))
+    view.refresh()
+    assert view.history.run_ended is not None
+    assert "no final digests of the journals were recorded: " in capsys.readouterr().err
 
 
 def test_conduct_refuses_a_started_run(

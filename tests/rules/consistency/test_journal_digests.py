@@ -12,6 +12,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.heads import HeadedRun, headed_run
 from tests.support.rules import check_rule
+from tests.support.run_factory import configuration
 from tests.support.run_writer import progress, replica_started, run_ended, run_started
 
 from aiperf_hpc.primary.control.resume import lost_journals
@@ -204,7 +205,15 @@ def test_a_simulated_run_records_no_digests(tmp_path: Path) -> None:
     text = run.paths.manifest.read_text("utf-8")
     run.paths.manifest.write_text(text.replace("launcher: local", "launcher: simulated"))
     assert failures(run.paths) == []
-    assert check_rule("config", run.paths).failures[-1].startswith("run.yaml states a simulated")
+    found = check_rule("config", run.paths).failures
+    assert any(each.startswith("run.yaml states a simulated run of engine") for each in found)
+
+
+def test_digests_are_recorded_as_often_as_witnesses_are_to_get_them() -> None:
+    named: dict[str, object] = {"urls": ["https://w.example.org"], "interval_seconds": 10.0}
+    assert configuration({"witness": named}).digest_seconds == 10.0
+    assert configuration({"timestamps": named}).digest_seconds == 10.0
+    assert configuration({"witness": {**named, "urls": []}}).digest_seconds == 30.0
 
 
 def test_the_primary_states_how_many_journals_its_digests_cover(run: RunPaths) -> None:
