@@ -133,9 +133,9 @@ def _result(
 def table(outcome: Outcome) -> Iterator[str]:
     """Yield the lines of an outcome: the sample, and each trial with its checks."""
     yield (
-        f"Executed again: the best and {outcome.sampled} of {outcome.population} trials, of which "
-        f"{outcome.stored} can be; sampled with seed {outcome.seed} ({outcome.seed_origin}), "
-        f"which --seed {outcome.seed} repeats"
+        f"Re-executed: the best and {outcome.sampled} of {outcome.population} trials, of which "
+        f"{outcome.stored} are re-executable; sampled with seed {outcome.seed} "
+        f"({outcome.seed_origin}), which can be repeated with --seed {outcome.seed}"
     )
     tenth = math.ceil(outcome.population / 10)
     found = chance(outcome.population, tenth, outcome.sampled)
