@@ -254,7 +254,7 @@ def test_a_drawn_trial_of_which_nothing_is_kept_is_named(
     assert len(lacking) == 2
     assert set(lacking.values()) == {"nothing was saved, or it was deleted to free space"}
     lines = list(table(found))
-    assert "10 can be; sampled with seed seed (as given)" in lines[0]
+    assert "10 are re-executable; sampled with seed seed (as given)" in lines[0]
     assert outcome.differing(found) == f"not re-executable: {', '.join(lacking)}"
 
 
