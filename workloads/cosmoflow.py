@@ -90,7 +90,7 @@ def _schedule(config: RunConfig) -> Findings:
     if chosen.name not in ("constant", "multi_step"):
         yield f"{chosen.name}; multi_step is required, or constant for no decay"
     if chosen.warmup_steps:
-        yield f"warm-up of {chosen.warmup_steps} steps; state it in epochs (warmup_epochs)"
+        yield f"a warm-up of {chosen.warmup_steps} steps; state it in epochs (warmup_epochs)"
     if chosen.milestone_unit != "epoch":
         yield "decays after steps; they must be stated in epochs (milestone_unit: epoch)"
     for factor in chosen.factors:

@@ -75,7 +75,7 @@ def _schedule(config: RunConfig) -> Findings:
     if chosen.interval != "step":
         yield "the rate changes per epoch; it must change per step (interval: step)"
     if chosen.warmup_epochs:
-        yield f"warm-up of {chosen.warmup_epochs:g} epochs; state it in steps (warmup_steps)"
+        yield f"a warm-up of {chosen.warmup_epochs:g} epochs; state it in steps (warmup_steps)"
     if chosen.name == "multi_step":
         if chosen.milestone_unit != "step":
             yield "decays after epochs; they must be stated in steps (milestone_unit: step)"

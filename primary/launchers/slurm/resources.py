@@ -372,8 +372,8 @@ def _require_of_allocation(gres: str, found: Sequence[Nodes]) -> None:
     for group in found:
         if group.gres and not offers(group.gres, gres):
             raise UsageError(
-                f"slurm.gres {gres}: the nodes of {group.partition}, which this is in, were "
-                f"requested with {group.gres}; remove slurm.gres to use these"
+                f"slurm.gres {gres}: the nodes of {group.partition}, in which this process "
+                f"runs, were requested with {group.gres}; remove slurm.gres to use these"
             )
 
 
