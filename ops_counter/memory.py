@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import EngineError
+from aiperf_hpc.formatting import size
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import Hyperparameters
 
 FRAMEWORK_BYTES = 1024 * 2**20

@@ -20,6 +20,7 @@ from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
+from aiperf_hpc.formatting import size
 from aiperf_hpc.host.machine import BOUND, available_bytes
 from aiperf_hpc.host.schedulers import SCHEDULERS, node_name
 from aiperf_hpc.integrity.imports import find_imports
@@ -33,7 +34,6 @@ from aiperf_hpc.replica.runtime.kernel_caches import PREFIX
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import ModulesImported
 from aiperf_hpc.system.accelerators import computing_on_bus
-from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import missing
 

@@ -17,10 +17,10 @@ import psutil
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.formatting import size
 from aiperf_hpc.replica.data.progress import in_threads
 from aiperf_hpc.replica.data.sharded.dataset import HEAD
 from aiperf_hpc.replica.data.staging import check_space
-from aiperf_hpc.system.summary import size
 
 CHUNK = 8 << 20
 """Number of bytes per read."""

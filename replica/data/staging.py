@@ -25,11 +25,11 @@ from pydantic import ValidationError, model_validator
 
 from aiperf_hpc.earlier_names import DATASET, renamed
 from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.formatting import size
 from aiperf_hpc.host.processes import ProcessId, in_background, this_process
 from aiperf_hpc.replica.data.progress import ShowProgress, not_shown
 from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import StorageFormat, Value
 
 HEARTBEAT_SECONDS = 5.0

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from aiperf_hpc.formatting import size
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.rule import Checked, Findings
 from aiperf_hpc.run.history import Proposal, Trial
 from aiperf_hpc.run.paths import FIRST, Identity, seed_of
 from aiperf_hpc.run.records import TrialStarted
-from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 RESUMED_FIELDS = ("round", "phase", "graph", "parent", "proposal", "morphisms", "epoch_limit")

@@ -81,16 +81,16 @@ function two(number) {
   return String(number).padStart(2, "0");
 }
 
-/** Return bytes in binary units: `12.0 GiB`. */
+/** Return bytes in binary units with up to four digits: `12 GiB`. */
 export function size(bytes) {
   if (bytes === null || bytes === undefined) return NONE;
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let value = bytes;
-  while (value >= 1023.95 && units.length > 1) {
+  while (value >= 1023.5 && units.length > 1) {
     value /= 1024;
     units.shift();
   }
-  return `${value.toFixed(units[0] === "B" ? 0 : 1)} ${units[0]}`;
+  return `${value < 1000 ? Number(value.toPrecision(4)) : value.toFixed(0)} ${units[0]}`;
 }
 
 /** Return UTC seconds as `2026-01-01 00:00 UTC`. */

@@ -90,13 +90,13 @@ def age(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} days"
 
 
-def size(count: int) -> str:
-    """Return bytes in binary units: ``12.0 GiB``."""
+def size(count: float) -> str:
+    """Return bytes in binary units with up to four digits: ``12 GiB``."""
     value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
-    while value >= 1023.95 and len(units) > 1:
+    while value >= 1023.5 and len(units) > 1:
         value /= 1024.0
         units.pop(0)
-    return f"{value:.0f} B" if units[0] == "B" else f"{value:.1f} {units[0]}"
+    return f"{value:{'.4g' if value < 1000.0 else '.0f'}} {units[0]}"
 
 
 def utc_text(utc: float | None) -> str | None:

@@ -176,4 +176,4 @@ def test_a_crowd_is_told_before_the_start_and_without_it(monkeypatch: pytest.Mon
     assert [len(text.splitlines()) for text in (crowded.stderr, crowded.stdout)] == [1, 3]
     enough = aiperf(*dry, 2)
     assert (enough.returncode, enough.stderr) == (0, "")
-    assert refused_line(*dry, 99).startswith("--nodes 99: 99 replicas need at least 55.7 GiB")
+    assert refused_line(*dry, 99).startswith("--nodes 99: 99 replicas need at least 55.69 GiB")

@@ -157,7 +157,7 @@ def test_a_disk_that_is_nearly_full_is_seen_before_anything_starts(
     many = ["--set", "search.keep_checkpoints=1000"]  # More than what every run needs.
     command = [*START, "--config", TINY, *many, "--run-dir", tmp_path / "run"]
     assert main([str(word) for word in command]) == 2
-    assert " has 76.3 MiB free, the run needs at least 97.4 MiB; " in capsys.readouterr().err
+    assert " has 76.29 MiB free, the run needs at least 97.39 MiB; " in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -79,7 +79,7 @@ class Plan:
     """Seconds of an epoch, about: they vary from trial to trial."""
     ceiling: float = 0.97
     """The accuracy that a trial would reach in endless training; above 1, it gets all right."""
-    failure: str = "EngineError: the graph does not fit in 2.0 GiB"
+    failure: str = "EngineError: the graph does not fit in 2 GiB"
     run_id: str = "digits-2n-20250615T150640"
     hours: float = 0.25
     seed: int = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
+from aiperf_hpc.formatting import size
 from aiperf_hpc.system.description import (
     Accelerator,
     FileSystem,
@@ -158,18 +158,6 @@ def _variables(
     first = processes[0].environment
     common = {name: first[name] for name in names if len(values[name]) == 1}
     return common, tuple(name for name in names if name not in common)
-
-
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def size(count: float) -> str:
-    """Return a memory size in binary units: 80 GiB."""
-    unit = 0
-    while count >= 1024 and unit < len(_UNITS) - 1:
-        count /= 1024
-        unit += 1
-    return f"{count:.4g} {_UNITS[unit]}"
 
 
 def clock(megahertz: float) -> str:

@@ -83,7 +83,7 @@ def test_replicas_that_do_not_fit_into_memory_are_refused_with_the_numbers() -> 
     with pytest.raises(UsageError) as refused:
         crowding(on_this_machine(99), 2, ROOM)
     assert str(refused.value) == (
-        "--nodes 99: 99 replicas need at least 55.7 GiB of memory here, 24.0 GiB are free: "
+        "--nodes 99: 99 replicas need at least 55.69 GiB of memory here, 24 GiB are free: "
         "room for 42"
     )
     crowding(on_this_machine(99, engine={"name": "simulated"}), 2, ROOM)

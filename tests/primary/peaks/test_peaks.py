@@ -94,7 +94,7 @@ def test_the_table_has_all_parts_and_says_what_is_missing() -> None:
         not_measured=(NotMeasured(what="engine tensorflow", reason="not installed"),),
     )  # fmt: skip
     text = list(lines(whole))
-    assert text[0] == "node: Example CPU, 4 cores, 16.0 GiB"
+    assert text[0] == "node: Example CPU, 4 cores, 16 GiB"
     assert text[2].startswith("warning: its load was 9.0, with 4 cores, before")
     assert text[3] == "torch cpu: Example CPU, 4 threads"
     rows = {line[:46].strip(): line[46:].split() for line in text[6:]}
@@ -179,7 +179,7 @@ def test_failures_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = measure(Plan(("torch",), True, tmp_path, None), tmp_path)
     reasons = {m.what: m.reason for m in found.not_measured}
     assert reasons["engine torch"] == "its process failed: it ended with status 1"
-    assert reasons["storage"].startswith("the folder has 0 B in files of at least 4.0 MiB")
+    assert reasons["storage"].startswith("the folder has 0 B in files of at least 4 MiB")
     assert (found.sweeps, found.allreduce, found.storage) == ((), (), None)
 
 

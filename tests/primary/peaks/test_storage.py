@@ -38,7 +38,7 @@ def test_a_folders_own_files_are_read_and_stay(tmp_path: Path) -> None:
 
 def test_too_little_to_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"1" * BLOCK)
-    with pytest.raises(UsageError, match=r"the folder has 4.0 MiB in files .* 16.0 MiB are needed"):
+    with pytest.raises(UsageError, match=r"the folder has 4 MiB in files .* 16 MiB are needed"):
         measure_storage(tmp_path, tmp_path, TINY)
     with pytest.raises(UsageError, match="no such folder"):
         measure_storage(tmp_path / "gone", tmp_path, TINY)

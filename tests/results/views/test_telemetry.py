@@ -117,8 +117,8 @@ def test_a_node_as_it_was_last_sampled(tmp_path: Path) -> None:
 
 def test_a_line_for_each_node_and_one_for_the_energy(tmp_path: Path) -> None:
     assert list(telemetry_lines(status_of(write_telemetry(tmp_path, rapl=False)))) == [
-        "n  CPU 25%, memory 2.0 GiB, 2 accelerators 90%, 900 W",
-        "m  CPU 25%, memory 2.0 GiB, 2 accelerators 90%, 900 W",
+        "n  CPU 25%, memory 2 GiB, 2 accelerators 90%, 900 W",
+        "m  CPU 25%, memory 2 GiB, 2 accelerators 90%, 900 W",
         "energy 540 kJ, estimated, 2.44 TOPS per watt; without the processors of n, m: "
         "energy_uj: Permission denied",
     ]
