@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from aiperf_hpc.formatting import size
 from aiperf_hpc.system.description import Accelerator, NodeDescription, Processors
 from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.system.summary import (
@@ -20,7 +21,6 @@ from aiperf_hpc.system.summary import (
     node_line,
     nodes,
     port_text,
-    size,
     times,
 )
 
