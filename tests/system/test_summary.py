@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.support.nodes import node, rank
 
+from aiperf_hpc.formatting import size
 from aiperf_hpc.system.description import NodeDescription
 from aiperf_hpc.system.summary import (
     absences,
     group_nodes,
     machine_line,
     node_rows,
-    size,
     summarize,
 )
 
