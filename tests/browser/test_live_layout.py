@@ -52,6 +52,7 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
 
 
 HIDDEN = """(() => {
+  it.closest('details')?.setAttribute('open', '');
   it.scrollIntoView({block: 'center', inline: 'nearest', behavior: 'instant'});
   const box = it.getBoundingClientRect();
   const corners = [[box.left + 3, box.top + 3], [box.right - 3, box.bottom - 3]];
