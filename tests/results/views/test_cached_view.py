@@ -144,6 +144,12 @@ def test_renewal_goes_on_by_itself_and_ends_with_its_block(view: Slow, paths: Ru
     assert not any(thread.name == "look" for thread in threading.enumerate())
 
 
+def test_answers_that_are_never_valid_are_not_renewed(view: Slow) -> None:
+    """A renewal would mark the previous answer as valid while it reads the run again."""
+    with CachedView(view, fresh=0.0).renewed():
+        assert not any(thread.name == "look" for thread in threading.enumerate())
+
+
 def test_a_failure_while_making_anew_is_told_and_then_forgotten(
     view: Slow, paths: RunPaths
 ) -> None:
