@@ -38,6 +38,15 @@ def test_a_checkout_of_the_project(tmp_path: Path) -> None:
     assert commit_of(tmp_path / HERE) == f"{first}+"
 
 
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_a_change_that_git_does_not_report(tmp_path: Path, flag: str) -> None:
+    git, first = made(tmp_path)
+    git("update-index", flag, "pyproject.toml")
+    change(tmp_path / "pyproject.toml")
+    assert commit_of(tmp_path / HERE) == f"{first}+"
+    assert commit.uncommitted(tmp_path / HERE) == ["pyproject.toml"]
+
+
 def test_repositories_that_are_others(tmp_path: Path) -> None:
     made(tmp_path / "other", "another-project")
     assert commit_of(tmp_path / "other" / HERE) is None

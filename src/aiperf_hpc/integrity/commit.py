@@ -36,14 +36,22 @@ def commit_of(file: Path) -> str | None:
     if top is None:
         return None
     # Excludes tags, which are not commit hashes.
-    return _git(top, "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+") or None
+    found = _git(top, "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+")
+    return f"{found}+" if found and not found.endswith("+") and _hidden(top) else found or None
 
 
 def uncommitted(file: Path) -> list[str]:
     """Return the paths that git reports as changed or untracked in the repository of ``file``."""
     top = _top(file)
     changes = _git(top, "status", "--porcelain") if top else None
-    return [line.split(maxsplit=1)[1] for line in (changes or "").splitlines()]
+    found = [line.split(maxsplit=1)[1] for line in (changes or "").splitlines()]
+    return found + (_hidden(top) if top else [])
+
+
+def _hidden(top: Path) -> list[str]:
+    """Return the paths whose changes git does not report, e.g. those assumed to be unchanged."""
+    listed = _git(top, "ls-files", "-v") or ""
+    return [line[2:] for line in listed.splitlines() if not line.startswith("H ")]
 
 
 def _top(file: Path) -> Path | None:
