@@ -173,8 +173,8 @@ def scale(
     """Change the number of nodes of a running benchmark.
 
     Additional nodes are requested from the scheduler and join when they are allocated. To reduce
-    the number, the highest replicas shut down cleanly; their results stay in the search. Official
-    results require a constant number of nodes.
+    the number, the replicas with the highest numbers shut down cleanly; their results remain in the
+    search. Official results require a constant number of nodes.
 
     Examples:
       $ aiperf scale 20261121-101500-imagenet-3f2a --nodes 8
