@@ -116,6 +116,7 @@ export function selectRanges(part, changed) {
     mark.setAttribute("y", top);
     mark.setAttribute("height", bottom - top);
   });
+  part.addEventListener("pointercancel", () => { drag = null; });
   part.addEventListener("pointerup", (event) => {
     if (drag === null) return;
     const [top, bottom] = between(event);

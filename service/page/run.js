@@ -169,11 +169,12 @@ export function runView(main, frame, name) {
     if (each.answer === null || each.path === null) return;
     const width = Math.max(260, Math.floor(part(each.part).clientWidth));
     const began = performance.now();
+    const follows = atEnd(each);
     fill(each.part, each.draw(JSON.parse(each.answer), context, width, each));
     if (each.part === "machines") drawMap();
     each.cost = performance.now() - began;
     if (each.part === "tree") reveal();
-    if (each.part === "output") part("output").querySelector("pre")?.scrollTo(0, Number.MAX_SAFE_INTEGER);
+    if (follows) part(each.part).querySelector("pre")?.scrollTo(0, Number.MAX_SAFE_INTEGER);
   }
 
   /** Return whether the end of a part's text is visible: new lines would move what is read above it. */

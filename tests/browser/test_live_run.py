@@ -183,6 +183,8 @@ def test_the_output_of_a_replica_is_followed(page: Page, live: LiveRun) -> None:
         page.holds("performance.getEntriesByType('resource').filter(each =>"
                    " each.name.includes('/output')).length >= 8")  # fmt: skip
         assert "later" not in (page.text("pre.output") or ""), "the text is not moved"
+        page.evaluate("dispatchEvent(new Event('resize'))")
+        assert page.of("pre.output", "it.scrollTop") == 0
         page.of("pre.output", "it.scrollTo(0, it.scrollHeight)")
         page.shows("pre.output", "later")
     page.enter("[data-of=output] select", "")
