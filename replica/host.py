@@ -22,6 +22,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.host.machine import available_bytes, cpu_model
 from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.host.schedulers import job_variable
+from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
 from aiperf_hpc.morphism.weights.weight_file import Warn
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.engines.peaks import rank_peak
@@ -35,7 +36,6 @@ from aiperf_hpc.replica.node_check import (
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.telemetry import node_telemetry, replica_tree
-from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.trials.hpo import journal_storage
 from aiperf_hpc.run.clocks import ClockReading, Clocks, read_clock, read_clocks
 from aiperf_hpc.run.history import RunHistory

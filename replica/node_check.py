@@ -159,7 +159,7 @@ def package_versions() -> dict[str, str]:
         "aiperf-hpc": __version__,  # A checkout on PYTHONPATH has no package metadata.
         FILES: package_digest(),
         "python": platform.python_version(),
-        **{name: _installed(name) for name in ("numpy", "optuna")},
+        **{name: _installed(name) for name in ("numpy", "optuna", "scipy")},
     }
 
 

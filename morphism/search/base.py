@@ -22,6 +22,10 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import Morphism
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit
+from aiperf_hpc.run.records import Seen
+
+VERSION = 1
+"""Version of all searchers, to be increased with each change of their choices."""
 
 
 class SearchSpaceExhaustedError(AIPerfError):
@@ -125,6 +129,8 @@ class View:
     kinds: Counter[str]
     """Number of proposals of each kind of morphism."""
     bounds: Bounds
+    seen: Seen | None = None
+    """The records from which it was made, if it was made from a run's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,8 @@ class Choice:
     """The parent's graph and the graph after each morphism, needed to derive the weights."""
     prediction: dict[str, float] = field(default_factory=dict)
     """The searcher's prediction by name, recorded as ``prediction`` in ``Proposed``."""
+    learned: Seen | None = None
+    """The records from which the searcher last estimated its parameters, if it has any."""
 
     @property
     def child(self) -> Graph:
@@ -147,10 +155,22 @@ class Choice:
 
 
 class Searcher(Protocol):
-    """Chooses candidates."""
+    """Chooses candidates.
+
+    A choice depends only on the view, the random numbers, and the view from which the searcher last
+    estimated its parameters.
+    """
 
     @property
     def name(self) -> str: ...
+
+    def begin_anew(self) -> None:
+        """Forget all observations and parameters."""
+        ...
+
+    def learn(self, view: View) -> None:
+        """Learn from the observations; the first time, estimate all parameters."""
+        ...
 
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
         """Return a candidate within the limits, a new one if possible.

@@ -33,6 +33,12 @@ class GreedySearcher:
     attempts: int = 64
     name: str = "greedy"
 
+    def begin_anew(self) -> None:
+        """Forget nothing: it has no parameters."""
+
+    def learn(self, view: View) -> None:
+        """Learn nothing: it has no parameters."""
+
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
         """Return the first sample that is new and within the limits, or else a known one.
 

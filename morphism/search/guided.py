@@ -21,6 +21,7 @@ from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Morphism
 from aiperf_hpc.morphism.search.base import Choice, Observation, View, exhausted
 from aiperf_hpc.morphism.surrogate.gaussian_process import Prediction, Repeats, Surrogate
 from aiperf_hpc.morphism.surrogate.graph_description import Vector, describe, sketch
+from aiperf_hpc.run.records import Seen
 
 BRANCH = 4
 """Nodes of the tree expanded at once."""
@@ -39,6 +40,10 @@ COLDEST = 0.02
 GRAPHS_A_LEVEL = 12
 """Number of observed graphs per additional morphism between a candidate and its parent. Morphisms
 cannot be undone, so large steps without observations would overshoot."""
+TIE = 1e-6
+"""Resolution of acquisition values, in standard deviations of the observed objective values. Many
+candidates are equally good; without it, rounding errors, which depend on the processor and the
+number of threads, would choose among them."""
 _KINDS = tuple(sorted(MORPHISMS))
 
 
@@ -101,7 +106,10 @@ class GuidedSearcher:
     surrogate: Surrogate = field(default_factory=Surrogate, repr=False)
     """The surrogate, a cache of all observations."""
     _descriptions: dict[str, Vector] = field(default_factory=dict, repr=False)
-    """Descriptions of pending graphs, (SIZE,) each, by hash."""
+    """Descriptions of pending graphs, and those known before ``begin_anew``; (SIZE,) each, by
+    hash."""
+    _learned: Seen | None = None
+    """The records from which the covariance was last estimated."""
 
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
         """Return the best new candidate of the tree within the limits.
@@ -115,7 +123,7 @@ class GuidedSearcher:
         roots = _best_of_each_graph(view.observations)
         if not roots:
             raise exhausted(0, 0, Counter())
-        self._learn(view)
+        self.learn(view)
         tree = _Tree(self, view, self._pending(view), roots, rng)
         spare: _TreeNode | None = None
         for widening in range(WIDENINGS):
@@ -139,16 +147,23 @@ class GuidedSearcher:
         """Maximum number of morphisms for the current number of observations."""
         return min(self.max_morphisms, 1 + len(self.surrogate) // GRAPHS_A_LEVEL)
 
-    def _learn(self, view: View) -> None:
+    def begin_anew(self) -> None:
+        """Forget all observations and the covariance, but no descriptions."""
+        self._descriptions |= self.surrogate.vectors()
+        self.surrogate, self._learned = Surrogate(), None
+
+    def learn(self, view: View) -> None:
+        """Update the surrogate. Raises SurrogateError if it cannot be computed."""
         values: dict[str, list[float]] = {}
         names: dict[str, str] = {}
         for observation in view.observations:
             values.setdefault(observation.graph, []).append(observation.value)
             names[observation.graph] = observation.trial
-        self.surrogate.learn(
+        if self.surrogate.learn(
             {graph: Repeats.of(own) for graph, own in values.items()},
             lambda graph: self.description(graph, names[graph], view),
-        )
+        ):
+            self._learned = view.seen
 
     def _pending(self, view: View) -> list[Vector]:
         latest = list(view.pending.items())[-MOST_PENDING:]
@@ -175,7 +190,8 @@ class GuidedSearcher:
             "widenings": float(widenings),
         }
         graphs = tuple(map(tree.graph, place.line()))
-        return Choice(place.root.trial, place.morphisms, graphs, {**prediction, **more})
+        prediction |= more
+        return Choice(place.root.trial, place.morphisms, graphs, prediction, self._learned)
 
 
 def _best_of_each_graph(observations: Sequence[Observation]) -> list[Observation]:
@@ -316,5 +332,7 @@ class _Tree:
         return places
 
     def _acquisition(self, prediction: Prediction) -> list[float]:
-        bound: list[float] = (prediction.mean + self.kappa * prediction.deviation).tolist()
-        return bound
+        bound = prediction.mean + self.kappa * prediction.deviation
+        unit = TIE * self._searcher.surrogate.scale
+        rounded: list[float] = (unit * np.rint(bound / unit)).tolist()
+        return rounded

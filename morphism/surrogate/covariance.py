@@ -24,6 +24,8 @@ Rows = NDArray[np.float32]
 
 LEAST_NOISE = 1e-4
 """Minimum noise variance of a single observation, relative to the signal."""
+DECIMALS = 3
+"""Decimals of the estimated logarithms of lengths, weights and noise."""
 
 
 class SurrogateError(AIPerfError):
@@ -83,7 +85,7 @@ def signal_variance(squares: float, scatter: float, noise: float, observations: 
 
 
 def learned_covariance(
-    points: Rows, values: Numbers, counts: Numbers, scatter: float, last: Covariance | None
+    points: Rows, values: Numbers, counts: Numbers, scatter: float
 ) -> Covariance:
     """Return the covariance with the highest posterior density; the signal's variance is profiled.
 
@@ -94,28 +96,21 @@ def learned_covariance(
     distances = [_distances(points[:, part], points[:, part]) for part in parts]
     usual = np.array([_median_distance(distance) for distance in distances])
     likelihood = Likelihood(distances, values, counts, scatter, np.log(usual) + 0.5)
-    begin = likelihood.center if last is None else _coordinates(last)
     found = minimize(
         likelihood,
-        begin,
+        likelihood.center,
         jac=True,
         method="L-BFGS-B",
         bounds=likelihood.bounds,
-        # A few iterations suffice, because the next fit starts from this result.
         options={"maxiter": 25, "ftol": 1e-4},
     )
-    return _covariance(found.x, len(parts))
+    # Rounding errors of the iterations, which depend on the processor, must not matter.
+    return _covariance(np.round(found.x, DECIMALS), len(parts))
 
 
 def _median_distance(distances: Matrix) -> float:
     some = distances[distances > 1e-6]
     return float(np.median(some)) if some.size else 1.0
-
-
-def _coordinates(covariance: Covariance) -> Numbers:
-    return np.concatenate(
-        [np.log(covariance.lengths), np.log(covariance.weights), [math.log(covariance.noise)]]
-    )
 
 
 def _covariance(x: Numbers, parts: int) -> Covariance:

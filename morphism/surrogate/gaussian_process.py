@@ -237,11 +237,12 @@ class Surrogate:
 
     def __init__(self) -> None:
         self._row: dict[str, int] = {}
-        """Row of each graph, in the order of their first observations."""
+        """Row of each graph: ordered as for the last estimate of the covariance, then new ones."""
         self._repeats: list[Repeats] = []
         self._origin: Vector = np.zeros(SIZE, np.float32)
-        """First observed description; offsets from it avoid cancellation."""
-        self._points: Rows = np.zeros((0, SIZE), np.float32)
+        """Description of the first row; offsets from it avoid cancellation."""
+        self._vectors: Rows = np.zeros((0, SIZE), np.float32)
+        """Descriptions of all rows, (graphs, SIZE)."""
         self._covariance: Covariance | None = None
         self._learned_at = 0
         self._posterior: _Exact | _Projected | None = None
@@ -259,8 +260,12 @@ class Surrogate:
 
     def vector(self, graph: str) -> Vector:
         """Return the description of an observed graph. Raises KeyError if it was not observed."""
-        vector: Vector = self._points[self._row[graph]] + self._origin
+        vector: Vector = self._vectors[self._row[graph]]
         return vector
+
+    def vectors(self) -> dict[str, Vector]:
+        """Return the descriptions of all observed graphs, by hash."""
+        return {graph: self.vector(graph) for graph in self._row}
 
     @property
     def scale(self) -> float:
@@ -279,12 +284,18 @@ class Surrogate:
             raise SurrogateError("no graph has been observed")
         return self._covariance
 
-    def learn(self, observed: Mapping[str, Repeats], description: Callable[[str], Vector]) -> None:
+    def learn(self, observed: Mapping[str, Repeats], description: Callable[[str], Vector]) -> bool:
         """Update the process with all observations; known ones cost nothing.
+
+        Apart from rounding errors, the process depends only on these observations and on those
+        from which its covariance was last estimated, so that a choice can be repeated.
 
         Args:
             observed: all observations by the graphs' hashes.
             description: returns the description of a new graph by its hash.
+
+        Returns:
+            Whether the covariance was estimated.
 
         Raises:
             SurrogateError: there are no observations, or the computation failed.
@@ -292,27 +303,33 @@ class Surrogate:
         if not observed:
             raise SurrogateError("no graph has been observed")
         first = self._take(observed, description)
-        if first == len(self):
-            return
+        if first == len(self) and self._posterior is not None:
+            return False
+        # None until the end, so that a failure has no effect on later results.
+        posterior, self._posterior = self._posterior, None
+        if len(self) >= RELEARN * self._learned_at or self._learned_at <= EXACT < len(self):
+            posterior = None
+        again = posterior is None
+        if again:
+            self._arrange(observed)
         data = _Data(
-            self._points,
+            self._relative(self._vectors),
             np.array([r.count for r in self._repeats], np.float64),
             np.array([r.mean for r in self._repeats]),
         )
         self._mean, self._scale = _standard(data.means)
-        if len(self) >= RELEARN * self._learned_at:
+        if posterior is None:
             self._relearn(data)
-        if isinstance(self._posterior, _Exact) and len(self) > EXACT:
-            self._posterior = None
-        if self._posterior is None:
-            self._posterior = self._begin(data)
+            posterior = self._begin(data)
             first = 0
-        self._posterior.fit(data, first)
-        squares = self._posterior.regress(self._mean, self._scale)
+        posterior.fit(data, first)
+        squares = posterior.regress(self._mean, self._scale)
         scatter = sum(r.scatter for r in self._repeats) / self._scale**2
         self._signal = signal_variance(
             squares, scatter, self.covariance.noise, float(data.counts.sum())
         )
+        self._posterior = posterior
+        return again
 
     def _take(self, observed: Mapping[str, Repeats], description: Callable[[str], Vector]) -> int:
         """Add new observations; return the first changed row."""
@@ -326,14 +343,19 @@ class Surrogate:
                 self._repeats[row] = repeats
                 first = min(first, row)
         if new:
-            vectors = [description(graph) for graph in new]
-            if not self._repeats:
-                self._origin = vectors[0].copy()
-            self._points = np.concatenate([self._points, self._relative(vectors)])
+            vectors = np.asarray([description(graph) for graph in new], np.float32)
+            self._vectors = np.concatenate([self._vectors, vectors])
             for graph in new:
                 self._row[graph] = len(self._repeats)
                 self._repeats.append(observed[graph])
         return first
+
+    def _arrange(self, observed: Mapping[str, Repeats]) -> None:
+        """Order the rows as these observations, which are all that is known."""
+        rows = [self._row[graph] for graph in observed]
+        self._vectors, self._origin = self._vectors[rows], self._vectors[rows[0]].copy()
+        self._repeats = list(observed.values())
+        self._row = {graph: row for row, graph in enumerate(observed)}
 
     def _relative(self, vectors: Vectors) -> Rows:
         """Return descriptions prepared for distances, (graphs, SIZE)."""
@@ -347,10 +369,8 @@ class Surrogate:
             (data.means[rows] - self._mean) / self._scale,
             data.counts[rows],
             sum(self._repeats[row].scatter for row in rows) / self._scale**2,
-            self._covariance,
         )
         self._learned_at = len(self)
-        self._posterior = None
 
     def _begin(self, data: _Data) -> _Exact | _Projected:
         if len(self) <= EXACT:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from aiperf_hpc.errors import CheckpointError, GraphError, StorageError
 from aiperf_hpc.graph import Distribution, Graph, InitialValue, Shape
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
-from aiperf_hpc.untrusted.files import bytes_of
+from aiperf_hpc.untrusted.files import bytes_of, regular_descriptor
 
 Array = NDArray[np.float32]
 Warn = Callable[[str], None]
@@ -99,6 +100,30 @@ def load_checked(
     if stored is None:
         warn(f"the checkpoint {path} has no checksums, so damage could not be detected")
     return contents
+
+
+def stored_shapes(path: Path) -> dict[str, Shape]:
+    """Return the shapes of a file's arrays by name; only the header is read.
+
+    Raises:
+        CheckpointError: the header is damaged, or the file has another size than it states.
+        OSError: the file cannot be read.
+    """
+    with open(regular_descriptor(path, follow=False), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(_LENGTH), "little")
+        content = file.read(min(length, size))
+    try:
+        header = _parsed(content)
+        if not isinstance(header, dict):
+            raise ValueError("its header is no mapping")
+        arrays = {name: value for name, value in header.items() if name != "__metadata__"}
+        end = max((value["data_offsets"][1] for value in arrays.values()), default=0)
+        if size != _LENGTH + length + end:
+            raise ValueError(f"it has {size} bytes, its header states {_LENGTH + length + end}")
+        return {name: tuple(value["shape"]) for name, value in arrays.items()}
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise damaged(path, error) from None
 
 
 def damaged(path: Path, error: object) -> CheckpointError:

@@ -21,20 +21,13 @@ from aiperf_hpc.errors import AIPerfError, CheckpointError
 from aiperf_hpc.morphism.lineage import Grown, Lineage
 from aiperf_hpc.morphism.operators.morphisms import inherit
 from aiperf_hpc.morphism.search import load_searcher
-from aiperf_hpc.morphism.search.base import (
-    Bounds,
-    Choice,
-    MemoryBound,
-    Searcher,
-    SearchSpaceExhaustedError,
-    View,
-)
+from aiperf_hpc.morphism.search.base import Choice, Searcher, SearchSpaceExhaustedError, View
+from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
 from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
 from aiperf_hpc.morphism.weights.weight_file import damaged, load_checkpoint, save_checkpoint
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.runtime.background import NICENESS
 from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
@@ -92,8 +85,8 @@ class SearchWorker:
         self._knowledge = knowledge
         self._grown = grown
         self._graphs = GraphStore(context.paths, context.sync)
-        self._space: tuple[Lineage, Bounds] | None = None
-        """Lineage and limits of graphs, once the dataset is known."""
+        self._lineage: Lineage | None = None
+        """Lineage of graphs, once the dataset is known."""
         self._gone: dict[str, float] = {}
         """Trials whose weights are missing or damaged despite their records, with the monotonic
         time of the discovery; infinite once it was recorded."""
@@ -129,19 +122,14 @@ class SearchWorker:
         self._knowledge.refresh()
         self._record_problems()
         self._drop_lost_parents()
-        space, observations = self._search_space(), self._knowledge.observations(self._gone.keys())
-        if space is None or not any(o.can_grow for o in observations):
+        lineage = self._find_lineage()
+        if lineage is None:
+            return min(self._rest(), EAGER_PAUSE)
+        bounds = self._knowledge.bounds(self._context.config, lineage.initial)
+        view = self._knowledge.view(lineage.graph, bounds, self._gone.keys())
+        if not any(observation.can_grow for observation in view.observations):
             return min(self._rest(), EAGER_PAUSE)
         self._pause = FIRST_PAUSE
-        lineage, bounds = space
-        view = View(
-            observations,
-            self._knowledge.unobserved(),
-            lineage.graph,
-            self._knowledge.graphs(),
-            self._knowledge.kinds(),
-            bounds,
-        )
         try:
             self._propose(view, lineage)
         except _ParentLostError as error:
@@ -201,6 +189,8 @@ class SearchWorker:
             seed=seed,
             seconds=self._context.clock.monotonic() - began,
             prediction=choice.prediction,
+            seen=view.seen,
+            learned=choice.learned if choice.learned != view.seen else None,
         )
         lineage.keep(proposal, proposed, choice.child)
         self._context.journal.append(proposed)
@@ -232,18 +222,15 @@ class SearchWorker:
             self._warned.add(problem)
             self._context.journal.append(SearchFailed(reason=problem))
 
-    def _search_space(self) -> tuple[Lineage, Bounds] | None:
-        """Return lineage and limits once this replica has recorded its dataset."""
+    def _find_lineage(self) -> Lineage | None:
+        """Return the lineage once this replica has recorded its dataset."""
         dataset = self._knowledge.dataset
-        if self._space is None and dataset is not None:
+        if self._lineage is None and dataset is not None:
             initial = initial_graph(self._context.config, dataset)
             most = MOST_GRAPHS if self._grown is None else None  # Other replicas handle their own.
             grown = self._grown or Grown()
-            lineage = Lineage(self._knowledge.descent, initial, grown, most)
-            limit = self._knowledge.memory_limit(self._context.config)
-            memory = None if limit is None else MemoryBound.of(limit, initial)
-            self._space = lineage, Bounds.of(self._context.config.search, initial, memory)
-        return self._space
+            self._lineage = Lineage(self._knowledge.descent, initial, grown, most)
+        return self._lineage
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

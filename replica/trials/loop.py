@@ -9,9 +9,9 @@ from optuna.storages import BaseStorage
 
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
 from aiperf_hpc.morphism.weights.weight_file import save_checkpoint, save_predictions
 from aiperf_hpc.replica.context import ReplicaContext
-from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.training.checkpoint import BestEpochStore
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import (

@@ -17,9 +17,9 @@ import numpy as np
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import from_data, grow_with_weights, resize_inserted
+from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.context import ReplicaContext
-from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.trial import (
     Candidate,

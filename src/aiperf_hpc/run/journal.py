@@ -214,6 +214,8 @@ class JournalReader:
     """Bytes of the complete lines read so far."""
     retry: Retry = no_retry
     """Retry policy; a BackoffRetry waits while the storage is unavailable."""
+    until: int | None = None
+    """Number of lines to read; all by default."""
     lost: str = ""
     """Description of content lost since it was read, as of the last read: the file is missing or
     has become shorter. Empty otherwise."""
@@ -268,6 +270,8 @@ class JournalReader:
 
     def _records(self, lines: bytes, parse: Callable[[bytes], R]) -> Iterator[R]:
         for line in lines.split(b"\n")[:-1]:
+            if self.line == self.until:
+                return
             self.offset += len(line) + 1
             self.line += 1
             try:

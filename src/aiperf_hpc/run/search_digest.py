@@ -45,6 +45,11 @@ class Digest:
         """Malformed or misplaced lines."""
         return self._problems + self._reader.problems
 
+    @property
+    def lines_read(self) -> int:
+        """Number of lines that were read."""
+        return self._reader.line
+
     def refresh(self) -> None:
         """Read the new lines, or the whole digest if its file was replaced.
 
@@ -59,15 +64,18 @@ class Digest:
             self.version += 1
             added = list(self._reader.read())
         for record in added:
-            event = record.event
-            self.version += 1
-            if isinstance(event, TrialSummary):
-                self.trials[event.trial] = event
-                self.graphs.add(event.graph)
-            elif isinstance(event, ProposalSummary):
-                self.proposals[event.proposal] = event
-                self.graphs.add(event.graph)
-                self.kinds.update(kinds_of(event.morphisms))
+            self.add(record.event)
+
+    def add(self, event: AnyEvent) -> None:
+        """Add the content of a line."""
+        self.version += 1
+        if isinstance(event, TrialSummary):
+            self.trials[event.trial] = event
+            self.graphs.add(event.graph)
+        elif isinstance(event, ProposalSummary):
+            self.proposals[event.proposal] = event
+            self.graphs.add(event.graph)
+            self.kinds.update(kinds_of(event.morphisms))
 
 
 class DigestWriter:

@@ -17,6 +17,7 @@ from optuna.storages import BaseStorage, InMemoryStorage
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
+from aiperf_hpc.morphism.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.morphism.weights.weight_file import Warn
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.batch_script import wait_limit
@@ -29,7 +30,6 @@ from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.replica.search.worker import serve
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter

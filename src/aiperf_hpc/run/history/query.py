@@ -6,6 +6,7 @@ A refresh reads only what was added to the journals.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Self
@@ -23,7 +24,12 @@ class RunHistory(RunState):
     """The state of a run after the records that the last ``refresh`` has read."""
 
     def __init__(
-        self, paths: RunPaths, *, replica: str | None = None, retry: Retry = no_retry
+        self,
+        paths: RunPaths,
+        *,
+        replica: str | None = None,
+        retry: Retry = no_retry,
+        until: Mapping[Path, int] | None = None,
     ) -> None:
         """Create a history with nothing read.
 
@@ -32,12 +38,13 @@ class RunHistory(RunState):
             replica: the one replica whose journals are read; all when not given. The primary's
                 journal is read either way.
             retry: retry policy; a BackoffRetry waits while the storage is unavailable.
+            until: the journals to read, with the lines of each; all of all when not given.
         """
         self.paths = paths
         self.lock = threading.RLock()
         """Lock that is held during a refresh, and by threads that read the history concurrently."""
         self._all = replica is None
-        self._replay = Replay.of(Tail(paths, {}, replica=replica, retry=retry))
+        self._replay = Replay.of(Tail(paths, {}, replica=replica, retry=retry, until=until))
         self._show()
 
     @classmethod
@@ -118,6 +125,11 @@ class RunHistory(RunState):
     def bytes_read(self) -> dict[Path, int]:
         """The bytes of each journal that were read so far: whole lines."""
         return {path: source.reader.offset for path, source in self._tail.sources.items()}
+
+    @property
+    def lines_read(self) -> dict[Path, int]:
+        """The number of lines of each journal that were read so far."""
+        return {path: source.reader.line for path, source in self._tail.sources.items()}
 
     @property
     def hashes(self) -> dict[Path, tuple[int, Hash]]:

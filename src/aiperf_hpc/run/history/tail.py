@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -53,6 +53,8 @@ class Tail:
     either way."""
     retry: Retry = no_retry
     """Retry policy; a BackoffRetry waits while the storage is unavailable."""
+    until: Mapping[Path, int] | None = None
+    """The journals to read, with the lines of each; all of all when not given."""
 
     def __post_init__(self) -> None:
         self.sources: dict[Path, JournalSource] = {}
@@ -68,7 +70,8 @@ class Tail:
 
     def anew(self) -> Tail:
         """Return the same journals with nothing read, but with the known starts."""
-        return Tail(self.paths, self.starts, replica=self.replica, retry=self.retry)
+        starts, replica, retry = self.starts, self.replica, self.retry
+        return Tail(self.paths, starts, replica=replica, retry=retry, until=self.until)
 
     def look(self, replica: str | None) -> Iterable[JournalSource]:
         """Return the journals that exist now, of one replica or of all.
@@ -94,7 +97,8 @@ class Tail:
         """
         where = f"the journals of {self.paths.root}"
         found = on_journals(self.retry, lambda: list(self._files(replica)), where, "look for")
-        return sorted((Path(p) for p in found if p not in self._known), key=journal_order)
+        new = (Path(p) for p in found if p not in self._known)
+        return sorted((p for p in new if self._until(p) != 0), key=journal_order)
 
     def add(self, other: Tail) -> None:
         """Add the journals of other replicas with their read positions."""
@@ -122,6 +126,9 @@ class Tail:
                 source.applied_utc = utc
             yield record
 
+    def _until(self, path: Path) -> int | None:
+        return None if self.until is None else self.until.get(path, 0)
+
     def _files(self, replica: str | None) -> Iterator[str]:
         if replica is None and self.replica is not None:
             yield str(self.paths.primary_journal)
@@ -129,7 +136,7 @@ class Tail:
 
     def _add(self, path: Path) -> None:
         if path == self.paths.primary_journal:
-            self.sources[path] = JournalSource(JournalReader(path, retry=self.retry), None)
+            self.sources[path] = JournalSource(self._reader(path), None)
             return
         try:
             incarnation = Incarnation.parse(path.parent.name)
@@ -140,10 +147,13 @@ class Tail:
             self.strays.append(Problem(path, 1, what))
             return
         name = path.parent.parent.name
-        source = JournalSource(JournalReader(path, retry=self.retry), name, incarnation)
+        source = JournalSource(self._reader(path), name, incarnation)
         self.sources[path] = source
         self._sources_of.setdefault(name, []).append(source)
         self._put_fence(source, self.starts.get(name, {}))
+
+    def _reader(self, path: Path) -> JournalReader:
+        return JournalReader(path, retry=self.retry, until=self._until(path))
 
     def _attempt_started(self, replica: str, incarnation: Incarnation, utc: float) -> None:
         starts = self.starts.setdefault(replica, {})

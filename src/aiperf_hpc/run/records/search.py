@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiperf_hpc.run.clocks import Time
 from aiperf_hpc.run.records.base import Event
-from aiperf_hpc.trial import Morphisms
-from aiperf_hpc.untrusted.bounds import Name
+from aiperf_hpc.trial import Morphisms, Value
+from aiperf_hpc.untrusted.bounds import Count, Name
 
 
 class SearchStarted(Event):
@@ -15,6 +15,21 @@ class SearchStarted(Event):
     worker: int
     pid: int
     searcher: str
+
+
+class Seen(Value):
+    """The records that a search worker had read, from which a choice can be repeated."""
+
+    version: Count
+    """Version of the searchers; equal versions choose alike."""
+    digest_lines: Count
+    """Number of lines of the search digest."""
+    journal_lines: dict[str, Count]
+    """Number of lines of each journal of the replica, by its path below the replica's folder."""
+    malformed: Count = 0
+    """Number of those lines that are no records in their place."""
+    missing: tuple[str, ...] = ()
+    """Trials whose weights were found missing, although no record that was read says so."""
 
 
 class Proposed(Event):
@@ -30,6 +45,10 @@ class Proposed(Event):
     seconds: Time
     prediction: dict[str, float] = {}
     """The searcher's prediction, e.g. mean, deviation and acquisition."""
+    seen: Seen | None = None
+    """What the searcher had read; None in runs of earlier versions."""
+    learned: Seen | None = None
+    """What it had read when it last estimated its parameters; None if that was for this choice."""
 
 
 class SearchFailed(Event):

@@ -7,16 +7,17 @@ digest, a few seconds later (on NFS up to a minute).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 from typing import NamedTuple
 
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Descent
-from aiperf_hpc.morphism.search.base import Observation
+from aiperf_hpc.morphism.search.base import VERSION, Bounds, MemoryBound, Observation, View
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.run.history import Proposal, RunHistory
-from aiperf_hpc.run.records import TrialSummary
+from aiperf_hpc.run.records import Seen, TrialSummary
 from aiperf_hpc.run.search_digest import Digest, kinds_of, summarize
 from aiperf_hpc.trial import DatasetInfo
 
@@ -83,6 +84,7 @@ class RunKnowledge:
         self.history = history
         self._digest = digest
         self._observations = Observations(digest) if observations is None else observations
+        self._bounds: tuple[MemoryLimit | None, Bounds] | None = None
 
     @property
     def dataset(self) -> DatasetInfo | None:
@@ -96,6 +98,47 @@ class RunKnowledge:
         if replica is None or replica.memory_limit is None:
             return None
         return MemoryLimit(config, replica.memory_limit, replica.memory_holds_copies)
+
+    def bounds(self, config: RunConfig, initial: Graph) -> Bounds:
+        """Return the limits of candidates, of which the memory depends on the attempt."""
+        limit = self.memory_limit(config)
+        if self._bounds is None or self._bounds[0] != limit:
+            memory = None if limit is None else MemoryBound.of(limit, initial)
+            self._bounds = limit, Bounds.of(config.search, initial, memory)
+        return self._bounds[1]
+
+    def view(self, graph: Callable[[str], Graph], bounds: Bounds, missing: Set[str]) -> View:
+        """Return a searcher's input.
+
+        Args:
+            graph: returns the graph of a trial or proposal.
+            bounds: limits of candidates.
+            missing: trials whose weights were found missing.
+        """
+        return View(
+            self.observations(missing),
+            self.unobserved(),
+            graph,
+            self.graphs(),
+            self.kinds(),
+            bounds,
+            self._seen(missing),
+        )
+
+    def _seen(self, missing: Set[str]) -> Seen:
+        folder, read = self.history.paths.replica(self._replica), self.history.lines_read
+        grown = (name for name in missing if (trial := self.trial(name)) and trial.checkpoint)
+        return Seen(
+            version=VERSION,
+            digest_lines=self._digest.lines_read,
+            journal_lines={
+                str(path.relative_to(folder)): lines
+                for path, lines in read.items()
+                if path.is_relative_to(folder)
+            },
+            malformed=len(self.history.problems) + len(self._digest.problems),
+            missing=tuple(sorted(grown)),
+        )
 
     @property
     def pending(self) -> list[Proposal]:

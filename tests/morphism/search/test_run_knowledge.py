@@ -17,8 +17,8 @@ from tests.support.run_writer import (
 )
 
 from aiperf_hpc.config import load_config
+from aiperf_hpc.morphism.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.ops_counter.memory import MemoryLimit
-from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.search_digest import Digest
