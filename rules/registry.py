@@ -21,9 +21,11 @@ from aiperf_hpc.rules.consistency import (
     report,
     samples,
     score,
+    search_choices,
     study,
     trial_order,
     trials,
+    weights,
     witness,
 )
 from aiperf_hpc.rules.consistency import replicas as recorded_replicas
@@ -193,6 +195,8 @@ CONSISTENCY: Final[Sequence[Rule[Evidence]]] = (
          trials.names),
     Rule("candidates", "graphs were proposed within bounds, from existing weights",
          graphs.candidates),
+    Rule("search", "sampled proposals are what the searcher chose from the records it had read",
+         search_choices.choices),
     Rule("resumes", "only interrupted trials are resumed", trials.resumes),
     Rule("batches", "batch sizes are configured, or halved to fit in memory",
          trials.batches),
@@ -221,6 +225,7 @@ CONSISTENCY: Final[Sequence[Rule[Evidence]]] = (
          files.predictions),
     Rule("best epochs", "checkpoints of the best epochs exist and match the best evaluations",
          files.best_epochs),
+    Rule("shapes", "stored weights have the shapes of their graphs", weights.shapes),
     Rule("report", "the final report matches the records", report.report),
     Rule("result", "result.txt and result_0.txt state the recomputed score, verdict and rules",
          report.statements),

@@ -28,12 +28,12 @@ SETTINGS = (
 )
 
 
-def simulated(root: Path) -> RunPaths:
+def simulated(root: Path, *settings: str) -> RunPaths:
     """Simulate three replicas: three rounds of warm-up, some of HPO, checkpoints dropped."""
     paths = RunPaths(root)
     root.mkdir(parents=True)
     manifest = run_manifest(
-        load_config("simulated", SETTINGS),
+        load_config("simulated", (*SETTINGS, *settings)),
         run_id="simulated-3n",
         nodes=3,
         hours=0.25,

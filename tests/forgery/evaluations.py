@@ -25,7 +25,7 @@ def all_accuracies_a_little_better(run: ForgedRun) -> None:
             sums["correct"] = min(512.0, sums["correct"] + 51.0)
 
 
-def _lower_loss(run: ForgedRun) -> None:
+def lower_loss(run: ForgedRun) -> None:
     event_of(run.trainer(), "evaluated")["validation_loss"] *= 0.9
 
 
@@ -46,11 +46,11 @@ ERROR = {"absolute_error": 1.0, "values": 2048.0}
 forgeries(
     "evaluations",
     {
-        # Nobody but who evaluates again can tell.
         "an accuracy that was not reached":
-            (None, event("evaluated", "sums", number=-1, correct=510.0)),
-        "all accuracies a little better": (None, all_accuracies_a_little_better),
-        "a loss that was not reached": (None, _lower_loss),
+            ("search", event("evaluated", "sums", number=-1, correct=510.0)),
+        "all accuracies a little better": ("search", all_accuracies_a_little_better),
+        # Nobody but who evaluates again can tell.
+        "a loss that was not reached": (None, lower_loss),
         "more right than there are": ("journals", event("evaluated", "sums", correct=513.0)),
         "an evaluation of a part":
             ("evaluations", _evaluated(samples=100, sums={"correct": 100.0})),
@@ -67,6 +67,6 @@ forgeries(
             ("predictions", added("trial_ended", {**PREDICTIONS, "sha256": "0" * 64}, behind=0)),
         # It moves the search alone, no score.
         "a predicted accuracy that nobody predicted":
-            (None, event("trial_ended", predicted_accuracy=1.0)),
+            ("search", event("trial_ended", predicted_accuracy=1.0)),
     },
 )  # fmt: skip

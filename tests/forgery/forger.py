@@ -291,6 +291,8 @@ def without(kind: str, on: tuple[str, ...] = ("r0",)) -> Forge:
 def regrow(run: ForgedRun) -> None:
     """Count all graphs anew, and store them: those of proposals, of trials and of their children.
 
+    The search digest states them too.
+
     A morphism that no longer applies, because its parent is another by now, is left out.
     """
     settings = validate(run.settings["config"], "run.yaml")
@@ -333,3 +335,12 @@ def regrow(run: ForgedRun) -> None:
             event["train_operations"] = counted.training
             event["validation_operations"] = counted.forward
             event["parameters"], event["depth"] = graph.parameter_count, graph.depth
+    named: dict[str, Line] = {_named(line): line["event"] for line in born}
+    for line in run.journal(run.paths.digest):
+        if (grown := named.get(_named(line))) is not None:
+            line["event"] |= {key: grown[key] for key in ("graph", "parent", "morphisms")}
+
+
+def _named(line: Line) -> str:
+    """Return the trial or proposal of a record."""
+    return str(line["event"].get("trial") or line["event"]["proposal"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from tests.forgery.forger import (
+    REPLICAS,
     ForgedRun,
     at,
     both,
@@ -19,6 +21,9 @@ from tests.forgery.forger import (
     settings,
     shift,
 )
+
+LARGER = "s2b1_shortcut_conv"
+"""A convolution whose kernel can be enlarged within all bounds."""
 
 
 def _grown(run: ForgedRun, trial: str = "r0-t4") -> dict[str, Any]:
@@ -133,6 +138,49 @@ def bounds_exceeded(run: ForgedRun) -> None:
         line["event"]["morphisms"] = steps
     proposal["morphisms"] = steps
     regrow(run)
+
+
+def _enlarge(run: ForgedRun, proposals: Iterable[dict[str, Any]]) -> None:
+    """Let proposals, and all trials of them, have another morphism, if it applies."""
+    for proposal in proposals:
+        name, steps = proposal["proposal"], len(proposal["morphisms"])
+        trials = [
+            line["event"]
+            for lines in list(run.everywhere())
+            for line in of(lines, "trial_started", proposal=name)
+        ]
+        for each in (proposal, *trials):
+            each["morphisms"].insert(steps, {"kind": "kernel", "conv": LARGER, "kernel": 3})
+    regrow(run)
+
+
+@forgery("graphs", "search")
+def every_proposal_enlarged(run: ForgedRun) -> None:
+    journals = [of(run.search(replica), "proposed") for replica in REPLICAS]
+    _enlarge(run, [line["event"] for lines in journals for line in lines])
+
+
+@forgery("graphs", "search")
+def one_proposal_enlarged(run: ForgedRun) -> None:
+    _enlarge(run, [_proposal(run)])
+
+
+@forgery("graphs", "search")
+def another_result_in_the_search_digest(run: ForgedRun) -> None:
+    digest = run.journal(run.paths.digest)
+    ended = next(line["event"] for line in digest if line["event"].get("objective"))
+    ended["objective"] += 0.01
+
+
+@forgery("graphs", "shapes")
+def stored_weights_of_another_graph(run: ForgedRun) -> None:
+    trials = (line for name in REPLICAS for line in of(run.trainer(name), "trial_started"))
+    graphs = {line["event"]["trial"]: line["event"]["graph"] for line in trials}
+    one, *rest = sorted(run.paths.replicas.glob("*/trained/*"))
+    other = next(path for path in rest if graphs[path.stem] != graphs[one.stem])
+    content = other.read_bytes()
+    one.unlink()
+    one.write_bytes(content)
 
 
 def _another_graph(run: ForgedRun) -> None:

@@ -11,6 +11,7 @@ from tests.forgery.forger import (
     ForgedRun,
     Line,
     at,
+    event_of,
     forgeries,
     forgery,
     of,
@@ -47,11 +48,12 @@ def recorded(archive: Path, root: Path) -> RunPaths:
 def complete(root: Path) -> RunPaths:
     """Unpack a run of this version, and make its digests again for the lines that a forger writes.
 
-    What replicas saw of the digests is left out, as if they had read none.
+    Heartbeats take the place of what replicas saw of the digests, as if they had read none.
     """
     run = ForgedRun(recorded(DATA / "complete_run.tar.gz", root))
-    trainer = run.trainer()
-    trainer[:] = [e for e in trainer if e["event"]["type"] != "primary_digest_seen"]
+    heartbeat = event_of(run.trainer(), "heartbeat")
+    for line in of(run.trainer(), "primary_digest_seen"):
+        line["event"] = heartbeat
     with_digests(lambda _run: None)(run)
     return run.paths
 

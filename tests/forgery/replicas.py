@@ -79,7 +79,7 @@ def a_replica_of_another_name(run: ForgedRun) -> None:
     run.primary.insert(4, like(run.primary[3], {**run.primary[3]["event"], "replica": "node7"}))
 
 
-@forgery("replicas")
+@forgery("replicas", "search")
 def a_further_node_with_a_copy_of_a_replica(run: ForgedRun) -> None:
     """All that is said of the number of nodes says so, and its seeds are computed anew."""
     _copy(run, "r1", "r3")

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.forgery.conftest import simulated
+from tests.forgery.forger import ForgedRun, of
+from tests.forgery.omissions import complete
+
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.consistency import search_choices, weights
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.search_choices import choices
+from aiperf_hpc.rules.rule import Checked, Findings, Note
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.verification.audit import evidence_of
+
+
+def guided(root: Path) -> RunPaths:
+    """Simulate replicas with two search workers each."""
+    return simulated(root, "search.method=guided", "search.workers=2", "training.patience=1")
+
+
+@pytest.fixture(scope="module", params=[simulated, guided, complete])
+def honest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make: Callable[[Path], RunPaths] = request.param
+    return make(tmp_path_factory.mktemp("honest") / make.__name__).root
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> ForgedRun:
+    return ForgedRun(simulated(tmp_path / "run"))
+
+
+def found(
+    run: ForgedRun, rule: Callable[[Evidence], Findings] = choices
+) -> tuple[int, list[str], list[str]]:
+    """Return the number of checked items, the notes and the failures of a rule."""
+    run.save()
+    findings = list(rule(evidence_of(RunView(run.paths))))
+    (checked,) = (each for each in findings if isinstance(each, Checked))
+    notes = [str(each) for each in findings if isinstance(each, Note)]
+    others = [str(e) for e in findings if isinstance(e, str) and not isinstance(e, Note)]
+    return checked, notes, others
+
+
+def test_all_proposals_of_honest_runs_are_chosen_again(
+    honest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_choices, "SAMPLE", 1000)
+    checked, notes, failures = found(ForgedRun(RunPaths(honest)))
+    assert checked > 3
+    assert (notes, failures) == ([], [])
+
+
+def test_the_sample_is_bounded(run: ForgedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_choices, "SAMPLE", 4)
+    checked, notes, failures = found(run)
+    assert (checked, failures) == (4, [])
+    assert notes[0].startswith("4 of ")
+
+
+def test_a_lost_search_digest_is_noted(run: ForgedRun) -> None:
+    run.paths.digest.unlink()
+    checked, notes, failures = found(run)
+    assert failures == []
+    assert "the search digest that it had read was lost, damaged or made again" in notes[0]
+    assert checked < 3
+
+
+def test_a_search_digest_that_was_made_again_is_noted(run: ForgedRun) -> None:
+    for line in run.journal(run.paths.digest):
+        line["utc"] += 3600.0
+    _, notes, failures = found(run)
+    assert failures == []
+    assert "made again" in notes[0]
+
+
+def test_results_with_other_packages_are_noted(run: ForgedRun) -> None:
+    for proposal in of(run.search(), "proposed"):
+        proposal["event"]["seed"] += 1
+    assert found(run)[2] != []
+    for replica in ("r0", "r1", "r2"):
+        started = of(run.trainer(replica), "replica_started")[0]["event"]
+        started["machine"]["versions"]["numpy"] = "1.0"
+    _, notes, failures = found(run)
+    assert failures == []
+    assert "it differs, and was chosen with numpy 1.0" in notes[0]
+
+
+def test_parents_whose_weights_were_missing_must_have_been_lost(run: ForgedRun) -> None:
+    first = of(run.search(), "proposed")[0]["event"]
+    first["seen"]["missing"] = ["r0-t1"]  # It was deleted later.
+    assert "no record explains why weights were missing" in found(run)[1][0]
+
+
+def test_a_proposal_without_what_was_read_is_no_excuse(run: ForgedRun) -> None:
+    of(run.search(), "proposed")[0]["event"]["seen"] = None
+    assert found(run)[2] == ["r0-w0-1 does not record what the searcher had read"]
+
+
+def test_damaged_weights_are_noted(run: ForgedRun) -> None:
+    path = next(run.paths.trained("r0", "").parent.iterdir())
+    path.write_bytes(bytes(path.stat().st_size))
+    _, notes, failures = found(run, weights.shapes)
+    assert (len(notes), failures) == (1, [])
