@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,8 @@ from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.host.machine import cpu_model
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
-from aiperf_hpc.morphism.weights.weight_file import Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
+from aiperf_hpc.objective import QualityMetric
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally, has_baseline
@@ -39,24 +41,30 @@ from aiperf_hpc.replica.engines.base import (
     EvaluationSums,
     Network,
     NetworkState,
+    OptimizerState,
     RankEngine,
     RankNetwork,
 )
+from aiperf_hpc.replica.engines.optimizers import STEP, step_count
 from aiperf_hpc.replica.parallel.collectives.base import on_host
 from aiperf_hpc.replica.parallel.data_parallel import RankDataset
 from aiperf_hpc.replica.request_process import answer
 from aiperf_hpc.replica.training.checkpoint import load_training
+from aiperf_hpc.replica.training.credit import IntervalLosses
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import TrainingState
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.replica_requests import (
+    CheckpointValues,
     EpochAgain,
     EvaluationAgain,
     ExecutionRequest,
     ExecutionResult,
     MatrixOperations,
+    Movement,
     RecordedEpoch,
     SavedCheckpoint,
+    TrainingAgain,
 )
 
 Parts = Sequence[Batch]
@@ -176,7 +184,7 @@ def _again(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
     began, evaluated = (
         _loaded(kept, epoch) for kept in (epoch.start_checkpoint, epoch.end_checkpoint)
     )
-    network = _built(bench, epoch, evaluated)
+    network = _built(bench, epoch, replace(evaluated, optimizer_state={}))
     try:
         at_its_end = _evaluation(bench, epoch, network)
     finally:
@@ -186,16 +194,19 @@ def _again(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
         before = _evaluation(bench, epoch, network) if epoch.epoch > 1 else None
         make_samples(bench.dataset, epoch.epoch, epoch.hyperparameters.batch_size, epoch.seed)
         started = time.perf_counter()
-        train_loss = _train(bench, epoch, network, began)
+        losses = _train(bench, epoch, network, began)
         after = _evaluation(bench, epoch, network)
         seconds = time.perf_counter() - started
+        training = _training(network, losses, began, evaluated)
     finally:
         network.close()
     return EpochAgain(
         trial=epoch.trial,
         before=before,
         evaluated=at_its_end,
-        train_loss=train_loss,
+        train_loss=losses.mean,
+        recorded=_recorded(evaluated),
+        training=training,
         after=after,
         seconds=seconds,
         operations=_operations(evaluated.graph),
@@ -244,19 +255,35 @@ def _evaluation(bench: Bench, epoch: RecordedEpoch, network: Network) -> Evaluat
     objective = bench.engine.objective
     batches = bench.dataset.validation(epoch.hyperparameters.batch_size)
     tally = Tally(objective, bench.dataset.info) if has_baseline(objective) else None
+    found, losses = EvaluationSums(), IntervalLosses()
     for batch in batches if tally is None else tally.watched(batches):
         network.evaluate_step(batch)
-    found: EvaluationSums = network.drain_evaluation()
+        if losses.executed():
+            found = _evaluated(network, objective.quality, found, losses)
+    if losses.pending:
+        found = _evaluated(network, objective.quality, found, losses)
     return EvaluationAgain(
         loss=found.mean_loss,
+        losses=losses.means,
         sums=found.sums(objective.quality),
         samples=found.samples,
         baseline=None if tally is None else tally.measured().sums,
     )
 
 
-def _train(bench: Bench, epoch: RecordedEpoch, network: RankNetwork, began: TrainingState) -> float:
-    """Train one epoch as the trainer does; return the mean loss of its steps."""
+def _evaluated(
+    network: Network, metric: QualityMetric, found: EvaluationSums, losses: IntervalLosses
+) -> EvaluationSums:
+    """Return the sums with those of the pending batches, whose loss is added to ``losses``."""
+    part = network.drain_evaluation()
+    losses.add(part.mean_loss, part.samples)
+    return found.merged(part, metric)
+
+
+def _train(
+    bench: Bench, epoch: RecordedEpoch, network: RankNetwork, began: TrainingState
+) -> IntervalLosses:
+    """Train one epoch as the trainer does; return the losses of its steps."""
     used = epoch.hyperparameters
     steps = math.ceil(bench.dataset.info.train_samples / used.batch_size)
     rate = partial(Schedule(used, steps, epoch.epoch_limit).rate, losses=epoch.losses)
@@ -266,9 +293,48 @@ def _train(bench: Bench, epoch: RecordedEpoch, network: RankNetwork, began: Trai
         first = next(batches)
         ranks.calibrate(first)
         batches = itertools.chain((first,), batches)
+    losses = IntervalLosses()
     for step, parts in enumerate(batches, (epoch.epoch - 1) * steps):
         ranks.train_step(parts, rate(step))
-    return ranks.drain_training()
+        if losses.executed():
+            losses.add(ranks.drain_training(), losses.pending)
+    if losses.pending:
+        losses.add(ranks.drain_training(), losses.pending)
+    return losses
+
+
+def _training(
+    network: Network, losses: IntervalLosses, began: TrainingState, evaluated: TrainingState
+) -> TrainingAgain:
+    """Return the results of the repeated training that are compared with the checkpoint."""
+    return TrainingAgain(
+        losses=losses.means,
+        steps=_steps(network.optimizer_state()),
+        movements={
+            name: _movement(began.weights[name], evaluated.weights[name], again)
+            for name, again in network.weights().items()
+        },
+    )
+
+
+def _recorded(evaluated: TrainingState) -> CheckpointValues:
+    progress = evaluated.progress
+    return CheckpointValues(
+        train_losses=progress.train_losses,
+        validation_losses=progress.validation_losses,
+        steps=_steps(evaluated.optimizer_state),
+    )
+
+
+def _steps(state: OptimizerState) -> int | None:
+    return step_count(state) if STEP in state else None
+
+
+def _movement(began: Array, recorded: Array, again: Array) -> Movement:
+    """Return the norms of an array's changes, in double precision."""
+    begin, end, other = (array.astype(np.float64) for array in (began, recorded, again))
+    norms = (float(np.linalg.norm(d)) for d in (end - begin, other - begin, other - end))
+    return Movement(**dict(zip(("recorded", "again", "between"), norms, strict=True)))
 
 
 def _operations(graph: Graph) -> MatrixOperations | None:

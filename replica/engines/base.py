@@ -31,8 +31,8 @@ OptimizerState = Mapping[str, Array]
 """The state of an optimizer without the weights, as float32 arrays.
 
 There is an array ``SLOT:node/parameter``, of the parameter's shape, for each slot (``momentum``,
-``first_moment``, ``second_moment``, ...), and ``step``, of shape (), if the optimizer counts its
-steps. Only engines read the state, and its format is common to all engines.
+``first_moment``, ``second_moment``, ...), and ``step``, the number of steps, of shape (). Only
+engines read the state, and its format is common to all engines.
 """
 
 

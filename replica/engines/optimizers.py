@@ -57,10 +57,8 @@ def step_state(steps: int) -> dict[str, Array]:
 
 
 def step_count(state: OptimizerState) -> int:
-    """Return the number of steps in a state. Raises EngineError if it has none."""
-    if STEP not in state:
-        raise _missing(state, STEP)
-    return round(float(state[STEP].item()))
+    """Return the number of steps in a state; 0 for SGD of earlier versions, which had none."""
+    return round(float(state[STEP].item())) if STEP in state else 0
 
 
 def _missing(state: OptimizerState, missing: str) -> EngineError:

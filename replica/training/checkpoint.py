@@ -32,6 +32,7 @@ from aiperf_hpc.morphism.weights.weight_file import (
 )
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import Network
+from aiperf_hpc.replica.engines.optimizers import STEP
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trial import BestEpoch, PlannedTrial, TrainingState, TrialProgress
 from aiperf_hpc.run.history import Trial
@@ -183,7 +184,8 @@ class BestEpochSoFar:
     def after(self, now: TrainingState) -> None:
         """Add the state at the end of an epoch; among equals, the first is the best."""
         if self.best is None or now.progress.values[-1] > self.best.value:
-            self.best = BestEpoch(self._before, replace(now, optimizer_state={}))
+            steps = {key: now.optimizer_state[key] for key in now.optimizer_state.keys() & {STEP}}
+            self.best = BestEpoch(self._before, replace(now, optimizer_state=steps))
         self._before = now
 
 

@@ -14,6 +14,47 @@ class TrialStopped(Exception):  # noqa: N818 -- not an error: the run is ending
     """Raised to end the trial immediately."""
 
 
+class IntervalLosses:
+    """Mean losses of an epoch's batches, in intervals that end after 1, 2, 4, 8, ... batches.
+
+    Re-execution compares them: rounding errors, which grow during training, are smallest in the
+    first intervals.
+    """
+
+    def __init__(self) -> None:
+        self.pending = 0
+        """Number of batches whose loss was not added yet."""
+        self._batches = 0
+        self._sums: list[list[float]] = []
+        """The sum of the losses and of their weights in each interval."""
+
+    def executed(self) -> bool:
+        """Count a batch; return whether an interval ends, so that its loss must be added."""
+        self.pending += 1
+        self._batches += 1
+        return self._batches.bit_count() == 1
+
+    def add(self, mean: float, weight: int) -> None:
+        """Add the mean loss of the pending batches, with their weight in the mean."""
+        interval = (self._batches - 1).bit_length()
+        if interval == len(self._sums):
+            self._sums.append([0.0, 0.0])
+        self._sums[interval][0] += mean * weight
+        self._sums[interval][1] += weight
+        self.pending = 0
+
+    @property
+    def means(self) -> tuple[float, ...]:
+        """The mean loss of each interval."""
+        return tuple(loss / weight for loss, weight in self._sums)
+
+    @property
+    def mean(self) -> float:
+        """The mean loss of all batches."""
+        loss, weight = map(sum, zip(*self._sums, strict=True))
+        return loss / weight
+
+
 class _Credit:
     """Credits samples once the network has executed them, every few seconds and at the end.
 
@@ -31,6 +72,7 @@ class _Credit:
         self._epoch = epoch
         self._pending = 0
         self._recorded = self._clock.monotonic()
+        self.losses = IntervalLosses()
 
     def __enter__(self) -> None:
         pass
@@ -40,19 +82,26 @@ class _Credit:
             self._flush()
 
     def executed(self, samples: int) -> None:
-        """Count samples submitted to the network."""
+        """Count the samples of a batch submitted to the network."""
         self._pending += samples
+        interval_ends = self.losses.executed()
         if self._clock.monotonic() - self._recorded >= self._every:
             self._flush()
+        elif interval_ends:
+            self._wait()
 
     def _flush(self) -> None:
         """Wait for the network and credit the samples that it executed."""
+        self._wait()
+        self._record()
+
+    def _wait(self) -> None:
+        """Wait for the network; record the samples if their loss is not finite."""
         try:
-            self._drain(self._pending)
+            self._drain()
         except NonFiniteLossError:
             self._record()
             raise
-        self._record()
 
     def _record(self) -> None:
         self._recorded = self._clock.monotonic()
@@ -60,7 +109,7 @@ class _Credit:
             self._journal.append(self._progress(self._pending))
             self._pending = 0
 
-    def _drain(self, samples: int) -> None:
+    def _drain(self) -> None:
         raise NotImplementedError
 
     def _progress(self, samples: int) -> Progress:
@@ -68,17 +117,11 @@ class _Credit:
 
 
 class TrainingCredit(_Credit):
-    """Credits training samples and accumulates the epoch's mean loss."""
+    """Credits training samples and accumulates the epoch's losses, each step with equal weight."""
 
-    _loss_sum, _samples = 0.0, 0
-
-    @property
-    def mean_loss(self) -> float:
-        return self._loss_sum / self._samples
-
-    def _drain(self, samples: int) -> None:
-        self._loss_sum += self._network.drain_training() * samples
-        self._samples += samples
+    def _drain(self) -> None:
+        if steps := self.losses.pending:
+            self.losses.add(self._network.drain_training(), steps)
 
     def _progress(self, samples: int) -> Progress:
         return Progress(
@@ -120,8 +163,11 @@ class EvaluationCredit(_Credit):
         classes = self._total.predictions
         return None if classes is None else Predictions(self._trial, self._epoch, classes)
 
-    def _drain(self, samples: int) -> None:
-        self._total = self._total.merged(self._network.drain_evaluation(), self._metric)
+    def _drain(self) -> None:
+        part = self._network.drain_evaluation()
+        if part.samples:
+            self.losses.add(part.mean_loss, part.samples)
+            self._total = self._total.merged(part, self._metric)
 
     def _progress(self, samples: int) -> Progress:
         return Progress(

@@ -213,9 +213,11 @@ class Trainer:
                     self._stop_if_requested()
                     after_step()
 
-            evaluated = evaluation.evaluated(rate, credit.mean_loss)
+            evaluated = evaluation.evaluated(rate, credit.losses.mean)
             value = self.quality.objective_value(evaluated.quality)
-            self._progress = self._progress.after(value, evaluated.validation_loss)
+            self._progress = self._progress.after(
+                value, evaluated.validation_loss, credit.losses.means, evaluation.losses.means
+            )
             self._epoch_seconds = self.context.clock.monotonic() - began
             self._journal.append(evaluated)
             self._record_baseline()

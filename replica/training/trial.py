@@ -57,9 +57,20 @@ class TrialProgress(Value):
     """Number of epochs since the lowest validation loss."""
     losses: tuple[float, ...] = ()
     """Validation loss after each epoch; empty in checkpoints of earlier versions."""
+    train_losses: tuple[float, ...] = ()
+    """Mean training losses of the last epoch by interval (``credit.IntervalLosses``); empty in
+    checkpoints of earlier versions."""
+    validation_losses: tuple[float, ...] = ()
+    """Mean losses of its evaluation by interval; empty in checkpoints of earlier versions."""
 
-    def after(self, value: float, loss: float) -> TrialProgress:
-        """Return the progress after one more epoch with this objective value and loss."""
+    def after(
+        self,
+        value: float,
+        loss: float,
+        train_losses: tuple[float, ...] = (),
+        validation_losses: tuple[float, ...] = (),
+    ) -> TrialProgress:
+        """Return the progress after one more epoch with this objective value and these losses."""
         lower = loss < self.lowest_loss
         return TrialProgress(
             trial=self.trial,
@@ -68,6 +79,8 @@ class TrialProgress(Value):
             lowest_loss=loss if lower else self.lowest_loss,
             since_lowest=0 if lower else self.since_lowest + 1,
             losses=(*self.losses, loss),
+            train_losses=train_losses,
+            validation_losses=validation_losses,
         )
 
 
@@ -92,7 +105,7 @@ class BestEpoch:
 
     began: TrainingState
     evaluated: TrainingState
-    """State at the end, without the optimizer's, which an evaluation does not need."""
+    """State at the end. Of the optimizer's, it has only the number of steps, if it counts them."""
 
     @property
     def value(self) -> float:

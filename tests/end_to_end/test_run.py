@@ -27,7 +27,8 @@ from aiperf_hpc.telemetry.values import Part
 from aiperf_hpc.trial import RoundPhase
 from aiperf_hpc.verification.audit import evidence_of, verify
 from aiperf_hpc.verification.execution import outcome
-from aiperf_hpc.verification.execution.comparison import ReexecutedTrial, Verdict
+from aiperf_hpc.verification.execution.checks import Verdict
+from aiperf_hpc.verification.execution.comparison import ReexecutedTrial
 
 Finished = tuple[RunPaths, subprocess.CompletedProcess[str]]
 

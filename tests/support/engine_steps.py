@@ -27,7 +27,7 @@ def hyperparameters(**changed: object) -> Hyperparameters:
 
 def momenta_of(network: Network) -> Weights:
     state = network.optimizer_state()
-    return {key.removeprefix("momentum:"): array for key, array in state.items()}
+    return {key.removeprefix("momentum:"): array for key, array in state.items() if ":" in key}
 
 
 def samples(graph: Graph, number: int, rng: np.random.Generator) -> NDArray[np.float32]:

@@ -80,7 +80,7 @@ class FakeNetwork:
         self.steps = self.drains = self.epoch = 0
         self.rates: list[float] = []
         self.batch_sizes: list[int] = []
-        self._evaluated = 0
+        self._evaluated, self._trains = 0, True
         self.closed = False
         self.calibrated: list[tuple[int, int]] = []
         """The steps before each calibration, and its samples."""
@@ -102,6 +102,8 @@ class FakeNetwork:
             raise self.script.step_errors[self.steps]
         self.script.on_step(self.steps)
         time.sleep(self.script.step_seconds)
+        self.epoch += not self._trains
+        self._trains = True
         self.rates.append(learning_rate)
         self.batch_sizes.append(batch.size)
         self.steps += 1
@@ -117,9 +119,8 @@ class FakeNetwork:
         self._evaluated += batch.size
 
     def drain_evaluation(self) -> EvaluationSums:
-        samples, self._evaluated = self._evaluated, 0
+        samples, self._evaluated, self._trains = self._evaluated, 0, False
         place = self.epoch
-        self.epoch += 1
         losses, accuracies = self.script.losses, self.script.accuracies
         loss = losses[min(place, len(losses) - 1)]
         accuracy = accuracies[min(place, len(accuracies) - 1)]

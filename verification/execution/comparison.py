@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 from aiperf_hpc.graph import KINDS, Dropout, Graph
@@ -16,6 +14,17 @@ from aiperf_hpc.run.history import Evaluation, Trial
 from aiperf_hpc.run.records import BestEpochSaved
 from aiperf_hpc.run.replica_requests import EpochAgain, EvaluationAgain, ExecutionResult
 from aiperf_hpc.trial import Value
+from aiperf_hpc.verification.execution.checks import (
+    EXACT,
+    ROUNDED,
+    Check,
+    Tolerance,
+    Verdict,
+    compare,
+    judged,
+    relative,
+)
+from aiperf_hpc.verification.execution.training import interval_losses, training_checks
 
 BASELINE_SHARE = 1e-9
 """Relative tolerance of a trivial predictor's quality: ranks add up in different orders."""
@@ -28,69 +37,6 @@ TIME_FACTOR: Final = 2.0
 may be due to other load on the machine."""
 TIME_SLACK: Final = 10.0
 """Additional tolerance in seconds, for other load during epochs of a few seconds."""
-LEAST_LOSS: Final = 0.1
-"""Minimum loss to which relative tolerances refer: near zero, a fraction of the loss itself would
-allow no difference."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """The allowed differences between recorded and re-executed values."""
-
-    flips: float
-    """Fraction of samples whose predicted class may change because two classes are close."""
-    loss: float
-    """Relative tolerance of the validation loss of the same weights."""
-    trained_loss: float
-    """Relative tolerance of the mean loss of a training epoch."""
-    trained_deviations: float
-    """Tolerance of the quality after a training epoch, in standard deviations of the sample."""
-
-    @property
-    def parted(self) -> Tolerance:
-        """The tolerance for training that diverges from the recorded one at the first step."""
-        return replace(self, **_PARTED)
-
-    def samples(self, samples: int) -> int:
-        """Return the number of samples whose predicted class may change."""
-        return math.ceil(self.flips * samples)
-
-
-EXACT: Final = Tolerance(flips=0.0, loss=1e-6, trained_loss=0.02, trained_deviations=2.0)
-"""Tolerance on the CPU with the same framework, processor and number of threads: the same code adds
-up in the same order, so that evaluations are equal to the recorded digits. A recorded training loss
-is a mean over intervals of some seconds, in which a smaller last batch is weighted by its samples
-or as a step."""
-_PARTED: Final = {"trained_loss": 0.10, "trained_deviations": 5.0}
-"""Tolerance of an epoch trained twice from the same state: both diverge from the first step on by
-rounding or dropout, most of all in the first epochs of a trial."""
-ROUNDED: Final = {
-    "fp32": Tolerance(flips=0.0002, loss=1e-4, **_PARTED),
-    "bf16": Tolerance(flips=0.002, loss=1e-2, **_PARTED),
-    "fp16": Tolerance(flips=0.002, loss=1e-2, **_PARTED),
-}
-"""Tolerance in all other cases, by precision: additions in another order. This applies also to the
-same accelerator, where libraries choose the currently fastest kernels."""
-
-
-class Verdict(StrEnum):
-    """Result of a check, or of all checks of a trial."""
-
-    PASSED = "PASSED"
-    FAILED = "FAILED"
-    NOT_COMPARED = "not compared"
-    NOT_EXECUTABLE = "not re-executable"
-
-
-class Check(Value):
-    """A recorded value compared with its re-execution."""
-
-    name: str
-    recorded: float | int
-    reexecuted: float | int | None
-    tolerance: str
-    """Description of the tolerance, or the reason why nothing was compared."""
-    verdict: Verdict
 
 
 class ReexecutedTrial(Value):
@@ -136,17 +82,23 @@ def compared(
 def _checks(
     run: Evidence, trial: Trial, kept: BestEpochSaved, result: ExecutionResult, again: EpochAgain
 ) -> Iterator[Check]:
-    tolerance = _tolerance(run, trial, result)
+    tolerance, graph = _tolerance(run, trial, kept, result), run.graph(trial)
     recorded = {e.epoch: e for e in trial.evaluations}
     own, before = recorded[kept.epoch], recorded.get(kept.epoch - 1)
     if again.evaluated is not None:
         yield from _evaluations(own, again.evaluated, f"epoch {kept.epoch}", tolerance)
+        if again.recorded is not None:
+            losses = again.recorded.validation_losses, again.evaluated.losses
+            bounds = (tolerance.batch_loss,) * len(losses[1])
+            yield interval_losses(f"epoch {kept.epoch}: validation loss", *losses, bounds)
         yield from _baseline(run, trial, again.evaluated)
     if before is not None and again.before is not None:
         yield from _evaluations(before, again.before, f"epoch {before.epoch}", tolerance)
+    what = f"epoch {own.epoch} trained again"
     if again.train_loss is not None:
-        what = f"epoch {own.epoch} trained again: loss"
-        yield _relative(what, own.train_loss, again.train_loss, tolerance.trained_loss)
+        most = tolerance.trained_loss
+        yield relative(f"{what}: loss", own.train_loss, again.train_loss, most)
+    yield from training_checks(what, graph, again, tolerance)
     if again.after is not None:
         yield _trained_quality(own, again.after, tolerance)
     if again.seconds is not None:
@@ -154,7 +106,9 @@ def _checks(
     yield from _operations(run, trial, again)
 
 
-def _tolerance(run: Evidence, trial: Trial, result: ExecutionResult) -> Tolerance:
+def _tolerance(
+    run: Evidence, trial: Trial, kept: BestEpochSaved, result: ExecutionResult
+) -> Tolerance:
     replica = run.history.replicas[trial.replica]
     machine, started = replica.machine, replica.started
     exact = (
@@ -165,9 +119,13 @@ def _tolerance(run: Evidence, trial: Trial, result: ExecutionResult) -> Toleranc
         and not _other_device(run, trial, result)
         and all(machine.versions.get(name) == v for name, v in result.versions.items())
     )
-    if not exact:
-        return ROUNDED[trial.started.hyperparameters.precision]
-    return EXACT.parted if _drops(run.graph(trial)) else EXACT
+    precision = trial.started.hyperparameters.precision
+    if precision == "fp32" and run.config.engine.tf32:
+        precision = "bf16"  # TF32 rounds factors to three bits more.
+    tolerance = EXACT if exact else ROUNDED[precision]
+    if _drops(run.graph(trial)):
+        return tolerance.dropping
+    return tolerance if exact or kept.epoch > 1 else tolerance.first
 
 
 def _drops(graph: Graph) -> bool:
@@ -183,13 +141,13 @@ def _evaluations(
         most = tolerance.samples(recorded.samples)
         words = f"{most} samples" if most else "none"
         correct = round(recorded.sums["correct"]), round(again.sums["correct"])
-        yield _check(f"{where}: correct of {recorded.samples}", *correct, most, words)
+        yield compare(f"{where}: correct of {recorded.samples}", *correct, most, words)
     else:
         qualities = recorded.quality, recorded.quality_metric.quality(again.sums, again.samples)
         name = f"{where}: {recorded.quality_metric.label}"
-        yield _relative(name, *qualities, tolerance.loss)
+        yield relative(name, *qualities, tolerance.loss)
     losses = recorded.validation_loss, again.loss
-    yield _relative(f"{where}: validation loss", *losses, tolerance.loss)
+    yield relative(f"{where}: validation loss", *losses, tolerance.loss)
 
 
 def _baseline(run: Evidence, trial: Trial, again: EvaluationAgain) -> Iterator[Check]:
@@ -200,7 +158,7 @@ def _baseline(run: Evidence, trial: Trial, again: EvaluationAgain) -> Iterator[C
     metric = QUALITY_METRICS[recorded.metric]
     what = f"{metric.baseline}: {metric.label}"
     now = metric.quality(again.baseline, again.samples)
-    yield _relative(what, recorded.quality, now, BASELINE_SHARE)
+    yield relative(what, recorded.quality, now, BASELINE_SHARE)
 
 
 def _trained_quality(recorded: Evaluation, again: EvaluationAgain, tolerance: Tolerance) -> Check:
@@ -208,9 +166,9 @@ def _trained_quality(recorded: Evaluation, again: EvaluationAgain, tolerance: To
     what = f"epoch {recorded.epoch} trained again: {recorded.quality_metric.label}"
     quality = recorded.quality_metric.quality(again.sums, again.samples)
     if recorded.quality_metric.name != "accuracy":
-        return _relative(what, recorded.quality, quality, tolerance.trained_loss)
+        return relative(what, recorded.quality, quality, tolerance.trained_loss)
     most = tolerance.trained_deviations * deviation(recorded.quality, recorded.samples)
-    return _check(what, recorded.quality, quality, most, f"{most:.4f}")
+    return compare(what, recorded.quality, quality, most, f"{most:.4f}")
 
 
 def _time(
@@ -219,9 +177,9 @@ def _time(
     what = f"epoch {recorded.epoch} trained again: seconds"
     seconds = recorded.utc - _began(trial, recorded.epoch)
     if why := _other_device(run, trial, result):
-        return _judged(what, seconds, again, why, None)
+        return judged(what, seconds, again, why, None)
     tolerance = f"at most {TIME_FACTOR:g} times, and {TIME_SLACK:g} s"
-    return _judged(what, seconds, again, tolerance, again <= TIME_FACTOR * seconds + TIME_SLACK)
+    return judged(what, seconds, again, tolerance, again <= TIME_FACTOR * seconds + TIME_SLACK)
 
 
 def _began(trial: Trial, epoch: int) -> float:
@@ -261,30 +219,8 @@ def _operations(run: Evidence, trial: Trial, again: EpochAgain) -> Iterator[Chec
 def _counted(of: str, recorded: int, ours: int, theirs: int | None) -> Check:
     what = f"operations of {of}"
     if theirs is None:
-        return _judged(what, recorded, None, "PyTorch is not installed", None)
-    return _check(what, recorded, recorded - ours + theirs, 0, "none")
-
-
-def _relative(what: str, recorded: float, again: float, share: float) -> Check:
-    most = share * max(abs(recorded), LEAST_LOSS)
-    return _check(what, recorded, again, most, f"{100.0 * share:g}%")
-
-
-def _check(what: str, recorded: float, again: float, most: float, tolerance: str) -> Check:
-    right = math.isfinite(again) and abs(again - recorded) <= most
-    return _judged(what, recorded, again, tolerance, right)
-
-
-def _judged(
-    what: str, recorded: float, again: float | None, tolerance: str, right: bool | None
-) -> Check:
-    """Return a check; ``right`` is None if the values were not compared."""
-    verdict = Verdict.NOT_COMPARED
-    if right is not None:
-        verdict = Verdict.PASSED if right else Verdict.FAILED
-    return Check(
-        name=what, recorded=recorded, reexecuted=again, tolerance=tolerance, verdict=verdict
-    )
+        return judged(what, recorded, None, "PyTorch is not installed", None)
+    return compare(what, recorded, recorded - ours + theirs, 0, "none")
 
 
 def deviation(share: float, samples: int) -> float:

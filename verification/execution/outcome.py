@@ -29,13 +29,8 @@ from aiperf_hpc.run.replica_requests import (
 )
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_inside
-from aiperf_hpc.verification.execution.comparison import (
-    Check,
-    ReexecutedTrial,
-    Verdict,
-    compared,
-    not_executed,
-)
+from aiperf_hpc.verification.execution.checks import Check, Verdict
+from aiperf_hpc.verification.execution.comparison import ReexecutedTrial, compared, not_executed
 from aiperf_hpc.workloads.registry import missing, workload_of
 
 BEST = "the run's best"
@@ -154,7 +149,7 @@ def table(outcome: Outcome) -> Iterator[str]:
 
 def _line(check: Check) -> str:
     values = f"{_number(check.recorded):>16} {_number(check.reexecuted):>16}"
-    return f"  {check.name:<36}{values}  {check.verdict:<13} {check.tolerance}"
+    return f"  {check.name:<48}{values}  {check.verdict:<13} {check.tolerance}"
 
 
 def _number(value: float | None) -> str:

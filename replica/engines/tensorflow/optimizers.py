@@ -36,8 +36,6 @@ class Optimizer:
 
     slot_names: tuple[str, ...] = ()
     """Slots of each parameter."""
-    counts_steps = True
-    """Whether the number of steps is part of the state."""
 
     def __init__(
         self, parameters: Variables, regularization: Regularization, state: Variables | None = None
@@ -66,7 +64,7 @@ class Optimizer:
             for slot in self.slot_names
             for name, parameter in self._parameters.items()
         }
-        return first | ({STEP: partial(tf.zeros, (), tf.int64)} if self.counts_steps else {})
+        return first | {STEP: partial(tf.zeros, (), tf.int64)}
 
     @staticmethod
     def evaluated(name: str) -> str:
@@ -87,8 +85,7 @@ class Optimizer:
 
     def step(self, gradients: Gradients, rate: tf.Tensor) -> None:
         """Update all parameters."""
-        if self.counts_steps:
-            self._steps.assign_add(1)
+        self._steps.assign_add(1)
         penalized = {
             name: gradients[name] + 2.0 * factor * self._parameters[name]
             for name, factor in self._penalties.items()
@@ -127,7 +124,7 @@ class Optimizer:
             for slot in self.slot_names
             for name, variable in self._slot(slot).items()
         }
-        return arrays | (step_state(int(self._steps.numpy())) if self.counts_steps else {})
+        return arrays | step_state(int(self._steps.numpy()))
 
     def load(self, state: OptimizerState | None) -> None:
         """Resume from a state and the weights returned with it; start without a history if None.
@@ -139,15 +136,13 @@ class Optimizer:
             arrays = None if state is None else slots(state, slot, self._parameters)
             for name, variable in self._slot(slot).items():
                 variable.assign(tf.zeros(variable.shape) if arrays is None else arrays[name])
-        if self.counts_steps:
-            self._steps.assign(0 if state is None else step_count(state))
+        self._steps.assign(0 if state is None else step_count(state))
 
 
 class SGD(Optimizer):
     """``m = momentum * m - rate * g``, ``w += m`` in one kernel; weight decay is applied before."""
 
     slot_names = ("momentum",)
-    counts_steps = False
 
     def _update(self, gradients: Gradients, rate: tf.Tensor) -> None:
         self._decay(rate)

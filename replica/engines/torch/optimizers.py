@@ -21,6 +21,7 @@ from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.engines.optimizers import (
     ITERATE,
+    STEP,
     Regularization,
     slots,
     step_count,
@@ -46,8 +47,6 @@ class FlatOptimizer(torch.optim.Optimizer):
     """Slots of each parameter."""
     fusible = False
     """Whether PyTorch has a fused update on the devices in ``FUSED``."""
-    counts_steps = True
-    """Whether the number of steps is part of the state."""
 
     def __init__(self, flat: Tensor, layout: FlatLayout, regularization: Regularization) -> None:
         """Create an optimizer with an initial state.
@@ -194,7 +193,7 @@ class FlatOptimizer(torch.optim.Optimizer):
             for slot, flat in self._slots.items()
             for name, array in self._layout.read(flat).items()
         }
-        return arrays | (step_state(self._step_count()) if self.counts_steps else {})
+        return arrays | step_state(self._step_count())
 
     def load(self, state: OptimizerState | None, to_device: ToDevice) -> None:
         """Resume from a state and the weights returned with it; start without a history if None.
@@ -212,8 +211,7 @@ class FlatOptimizer(torch.optim.Optimizer):
         copies = to_device(*map(self._layout.host_buffer, arrays)) if arrays else []
         for flat, values in zip(self._slots.values(), copies, strict=True):
             flat.copy_(values)
-        if self.counts_steps:
-            self._steps = step_count(state)
+        self._steps = step_count(state)
 
 
 class SGD(FlatOptimizer):
@@ -228,16 +226,20 @@ class SGD(FlatOptimizer):
     slot_names = ("momentum",)
     """Slot stored here as -m."""
     fusible = True
-    counts_steps = False
 
     def _begin(self) -> None:
         self._pieces: dict[tuple[int, ...], tuple[list[Tensor], list[Tensor]]] = {}
         """Parameters and momenta, split by sizes of gradients."""
+        self._skipped = torch.zeros((), device=self._flat.device)
+        """Number of steps whose gradients were not finite, so that they changed nothing."""
+        self._buffers.append(self._skipped)
 
     def _update(self, gradients: list[Tensor], rate: float) -> None:
         momentum, decay = self._used.momentum, self._used.weight_decay
         options = self._kernel_options
         found_inf: Tensor | None = options["found_inf"]
+        if found_inf is not None:
+            self._skipped += found_inf
         if self._decayed:
             # A nonfinite gradient must not change anything.
             finite = 1.0 if found_inf is None else 1.0 - found_inf
@@ -266,8 +268,12 @@ class SGD(FlatOptimizer):
             self._pieces[sizes] = parameters, negated
         return self._pieces[sizes]
 
+    def _step_count(self) -> int:
+        return self._steps - int(self._skipped.item())
+
     def arrays(self) -> dict[str, Array]:
-        return {name: -array for name, array in super().arrays().items()}
+        arrays = super().arrays()
+        return {name: array if name == STEP else -array for name, array in arrays.items()}
 
     def load(self, state: OptimizerState | None, to_device: ToDevice) -> None:
         super().load(state, to_device)

@@ -56,6 +56,8 @@ class EvaluationAgain(Value):
     samples: int
     baseline: dict[str, float] | None = None
     """Sums of a trivial predictor on the same samples; None if there is no such predictor."""
+    losses: tuple[float, ...] = ()
+    """Mean losses by interval (``credit.IntervalLosses``)."""
 
 
 class MatrixOperations(Value):
@@ -64,6 +66,34 @@ class MatrixOperations(Value):
     forward: int
     training: int
     """Operations of the forward and the backward pass, without the update."""
+
+
+class Movement(Value):
+    """L2 norms of the changes of an array during an epoch, recorded and repeated."""
+
+    recorded: float
+    again: float
+    between: float
+    """Norm of the difference between the array's recorded and repeated values at the end."""
+
+
+class TrainingAgain(Value):
+    """Result of a repeated training epoch."""
+
+    losses: tuple[float, ...]
+    """Mean losses by interval (``credit.IntervalLosses``)."""
+    steps: int | None
+    """Number of the optimizer's steps since the start of the trial."""
+    movements: dict[str, Movement]
+    """Movements of parameters and moving statistics by name."""
+
+
+class CheckpointValues(Value):
+    """Values in the checkpoint of an epoch's end; earlier versions stored none of them."""
+
+    train_losses: tuple[float, ...]
+    validation_losses: tuple[float, ...]
+    steps: int | None
 
 
 class EpochAgain(Value):
@@ -78,6 +108,10 @@ class EpochAgain(Value):
     """Evaluation with the stored weights of the end of the epoch."""
     train_loss: float | None = None
     """Mean loss of the repeated training from the checkpoint at the start of the epoch."""
+    recorded: CheckpointValues | None = None
+    """Recorded values that are only in the checkpoint."""
+    training: TrainingAgain | None = None
+    """Intermediate losses, steps and weights of the repeated training."""
     after: EvaluationAgain | None = None
     """Evaluation with the weights after the repeated training."""
     seconds: float | None = None

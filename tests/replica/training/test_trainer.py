@@ -206,7 +206,7 @@ def test_progress_and_time_are_recorded_during_an_epoch(tmp_path: Path) -> None:
     ("script", "reason", "credited"),
     [
         # The samples that led to a non-finite loss were executed.
-        (Script(drain_errors={1: NonFiniteLossError("the loss is NaN")}), "is NaN", (100, 20)),
+        (Script(drain_errors={5: NonFiniteLossError("the loss is NaN")}), "is NaN", (100, 20)),
         # It is unknown whether those of a failed step were.
         (Script(step_errors={6: OutOfMemoryError("no memory")}), "no memory", (50, 20)),
         (Script(drain_errors={0: EngineError("the device is gone")}), "is gone", (0, 0)),
@@ -308,6 +308,8 @@ def test_a_checkpoint_is_written_after_each_epoch_but_the_last(tmp_path: Path) -
         lowest_loss=0.8,
         since_lowest=1,
         losses=(0.9, 0.8, 0.85),
+        train_losses=(1.0, 1.0, 1.0),
+        validation_losses=(0.85, 0.85),
     )
     assert saved.graph.hash == GRAPH.hash
     assert saved.weights.keys() == {**GRAPH.parameters, **GRAPH.statistics}.keys()

@@ -23,20 +23,25 @@ from aiperf_hpc.run.history import Evaluation, Trial
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.replica_requests import (
+    CheckpointValues,
     EpochAgain,
     EvaluationAgain,
     ExecutionRequest,
     ExecutionResult,
     MatrixOperations,
+    Movement,
     RecordedEpoch,
+    TrainingAgain,
 )
 from aiperf_hpc.verification.audit import evidence_of
 from aiperf_hpc.verification.execution import outcome
-from aiperf_hpc.verification.execution.comparison import EXACT, ROUNDED, Verdict
+from aiperf_hpc.verification.execution.checks import EXACT, ROUNDED, Verdict
 from aiperf_hpc.verification.execution.outcome import Outcome, execute_again, table
+from aiperf_hpc.verification.execution.training import EARLIER
 
 Found = dict[str, Any]
 """What of an honest execution is changed."""
+LOSSES = (2.0, 1.5, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +112,8 @@ def _again(run: Evidence, epoch: RecordedEpoch, changed: Found) -> EpochAgain:
     own, before = by_epoch[epoch.epoch], by_epoch[epoch.epoch - 1]
     assert epoch.losses == tuple(by_epoch[n].validation_loss for n in range(1, epoch.epoch))
     seconds = own.utc - before.utc
-    kinds = count(Graph.from_json(epoch.graph)).by_kind()
+    graph = Graph.from_json(epoch.graph)
+    kinds = count(graph).by_kind()
     layers = [kinds["conv2d"], kinds["dense"]]
     operations = MatrixOperations(
         forward=sum(each.forward for each in layers),
@@ -118,6 +124,17 @@ def _again(run: Evidence, epoch: RecordedEpoch, changed: Found) -> EpochAgain:
         before=_evaluated(before),
         evaluated=_evaluated(own),
         train_loss=own.train_loss,
+        recorded=CheckpointValues(
+            train_losses=LOSSES, validation_losses=(own.validation_loss,), steps=20
+        ),
+        training=TrainingAgain(
+            losses=LOSSES,
+            steps=20,
+            movements={
+                name: Movement(recorded=1.0, again=1.0, between=0.0)
+                for name in (*graph.parameters, *graph.statistics)
+            },
+        ),
         after=_evaluated(own),
         seconds=seconds,
         operations=operations,
@@ -128,7 +145,10 @@ def _again(run: Evidence, epoch: RecordedEpoch, changed: Found) -> EpochAgain:
 
 def _evaluated(recorded: Evaluation) -> EvaluationAgain:
     return EvaluationAgain(
-        loss=recorded.validation_loss, sums=dict(recorded.sums), samples=recorded.samples
+        loss=recorded.validation_loss,
+        losses=(recorded.validation_loss,),
+        sums=dict(recorded.sums),
+        samples=recorded.samples,
     )
 
 
@@ -137,6 +157,27 @@ def _less_correct(samples: int) -> Callable[[EpochAgain], EvaluationAgain]:
         assert honest.evaluated is not None
         sums = {"correct": honest.evaluated.sums["correct"] - samples}
         return honest.evaluated.model_copy(update={"sums": sums})
+
+    return changed
+
+
+def _moved(**norms: float) -> Callable[[EpochAgain], TrainingAgain]:
+    """Return the change to an execution in which all weights move differently."""
+
+    def changed(honest: EpochAgain) -> TrainingAgain:
+        assert honest.training is not None
+        moved = {
+            name: each.model_copy(update=norms) for name, each in honest.training.movements.items()
+        }
+        return honest.training.model_copy(update={"movements": moved})
+
+    return changed
+
+
+def _training(**changes: object) -> Callable[[EpochAgain], TrainingAgain]:
+    def changed(honest: EpochAgain) -> TrainingAgain:
+        assert honest.training is not None
+        return honest.training.model_copy(update=changes)
 
     return changed
 
@@ -153,7 +194,7 @@ def test_what_is_as_recorded_passes(executed: Callable[..., Outcome]) -> None:
     best = found.trials[0]
     assert best.verdict is Verdict.PASSED
     assert best.selected_by.startswith("the run's best")
-    assert len(best.checks) == 9
+    assert len(best.checks) == 16
     assert (found.population, found.stored) == (12, 10)
 
 
@@ -172,6 +213,18 @@ def test_what_is_as_recorded_passes(executed: Callable[..., Outcome]) -> None:
         ({"operations": lambda e: MatrixOperations(forward=1, training=e.operations.training)},
          ["operations of a validation sample"]),
         ({"operations": lambda _: None}, []),
+        ({"training": _training(steps=21)}, ["steps of the optimizer"]),
+        ({"training": _training(losses=(2.0, 1.51, 1.0))}, ["loss of batch 2"]),
+        ({"training": _training(losses=(2.0, 1.5, 1.011))}, ["loss of batches 3 to 4"]),
+        ({"training": _training(losses=(2.001, 1.501, 1.0))}, []),
+        ({"training": _training(losses=(2.0, 1.5))}, ["loss: intervals"]),
+        ({"training": _moved(again=1.02)}, ["distance that weights moved"]),
+        ({"training": _moved(recorded=0.0)},
+         ["distance that weights moved", "arrays that moved"]),
+        ({"training": _moved(between=0.02)}, ["difference of weights", "difference of statistics"]),
+        ({"training": _moved(recorded=math.inf)}, ["distance that weights moved"]),
+        ({"training": lambda _: None}, []),
+        ({"recorded": lambda _: None}, []),
     ],
 )  # fmt: skip
 def test_only_differences_that_training_may_cause_pass(
@@ -182,7 +235,7 @@ def test_only_differences_that_training_may_cause_pass(
 
 
 def test_what_was_not_executed_is_not_compared(executed: Callable[..., Outcome]) -> None:
-    parts = ("before", "evaluated", "train_loss", "after", "seconds", "operations")
+    parts = ("before", "evaluated", "train_loss", "training", "after", "seconds", "operations")
     found = executed(**{part: lambda _: None for part in parts})
     assert found.passed
     assert [check.verdict for check in found.trials[0].checks] == [Verdict.NOT_COMPARED] * 2
@@ -223,6 +276,35 @@ def test_on_another_device_times_are_not_compared_and_classes_may_be_rounded_awa
     assert failed(executed(device="another", evaluated=_less_correct(2))) == ["correct of 360"]
 
 
+def test_what_earlier_versions_did_not_record_is_not_compared(
+    executed: Callable[..., Outcome],
+) -> None:
+    nothing = CheckpointValues(train_losses=(), validation_losses=(), steps=None)
+    found = executed(recorded=lambda _: nothing)
+    assert found.passed
+    lacking = {c.name for c in found.trials[0].checks if c.tolerance == EARLIER}
+    assert {name.partition(": ")[2] for name in lacking} == {
+        "validation loss by interval",
+        "steps of the optimizer",
+        "loss by interval",
+    }
+
+
+def test_on_another_device_weights_may_be_elsewhere_and_losses_differ_in_later_steps(
+    executed: Callable[..., Outcome],
+) -> None:
+    assert executed(device="another", training=_moved(between=1.0)).passed
+    later = _training(losses=(2.0001, 1.501, 1.002))
+    assert executed(device="another", training=later).passed
+    sooner = executed(device="another", training=_training(losses=(2.01, 1.5, 1.0)))
+    assert failed(sooner) == ["loss of batch 1"]
+    shorter = executed(device="another", training=_moved(recorded=0.9))
+    assert failed(shorter) == ["distance that weights moved"]
+    assert failed(executed(device="another", training=_training(steps=21))) == [
+        "steps of the optimizer"
+    ]
+
+
 def test_a_dropout_draws_anew_so_that_trainings_part_but_not_evaluations(
     run: Evidence, executed: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +318,10 @@ def test_a_dropout_draws_anew_so_that_trainings_part_but_not_evaluations(
     assert executed(train_loss=lambda e: 1.09 * e.train_loss).passed
     assert failed(executed(train_loss=lambda e: 1.11 * e.train_loss)) == ["loss"]
     assert failed(executed(evaluated=_less_correct(1))) == ["correct of 360"]
+    found = executed(training=_training(losses=(9.0, 9.0, 9.0)))
+    assert found.passed
+    assert executed(training=_moved(recorded=0.9, between=1.0)).passed
+    assert failed(executed(training=_moved(recorded=0.79))) == ["distance that weights moved"]
 
 
 def test_what_could_not_be_executed_fails(executed: Callable[..., Outcome]) -> None:

@@ -1,0 +1,157 @@
+"""A repeated epoch finds what an engine left out, and nothing in honest training."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.recorded_epoch import GRAPH, Recorded
+
+from aiperf_hpc.replica.data import Batch
+from aiperf_hpc.replica.engines.base import Network
+from aiperf_hpc.replica.reexecution import execute
+from aiperf_hpc.run.replica_requests import EpochAgain
+from aiperf_hpc.verification.execution.checks import EXACT, ROUNDED, Check, Tolerance, Verdict
+from aiperf_hpc.verification.execution.training import (
+    EARLIER,
+    interval_losses,
+    training_checks,
+)
+
+
+def part(batch: Batch, samples: slice) -> Batch:
+    inputs, targets = (
+        {name: array[samples] for name, array in arrays.items()}
+        for arrays in (batch.inputs, batch.targets)
+    )
+    return Batch(inputs, targets)
+
+
+class LeavesOutSteps(Recorded):
+    """Leaves out each tenth step."""
+
+    def train_step(self, network: Network, batch: Batch, rate: float, step: int) -> None:
+        if step % 10 != 9:
+            network.train_step(batch, rate)
+
+
+class LeavesOutLastSteps(Recorded):
+    """Leaves out the last tenth of the steps."""
+
+    def train_step(self, network: Network, batch: Batch, rate: float, step: int) -> None:
+        if step < 14:
+            network.train_step(batch, rate)
+
+
+class TrainsOnHalves(Recorded):
+    """Trains on half of each batch."""
+
+    def train_step(self, network: Network, batch: Batch, rate: float, step: int) -> None:
+        network.train_step(part(batch, slice(batch.size // 2)), rate)
+
+
+class FreezesALayer(Recorded):
+    """Never trains the convolution."""
+
+    def train_step(self, network: Network, batch: Batch, rate: float, step: int) -> None:
+        before = network.weights()["conv/kernel"]
+        network.train_step(batch, rate)
+        network.assign({"conv/kernel": before})  # type: ignore[attr-defined]
+
+
+class HalvesTheRate(Recorded):
+    """Trains at half of the learning rate."""
+
+    def train_step(self, network: Network, batch: Batch, rate: float, step: int) -> None:
+        network.train_step(batch, rate / 2.0)
+
+
+class EvaluatesHalves(Recorded):
+    """Evaluates half of each batch twice."""
+
+    def evaluate_step(self, network: Network, batch: Batch) -> None:
+        for _ in range(2):
+            network.evaluate_step(part(batch, slice(batch.size // 2)))
+
+
+FORGERIES = {
+    LeavesOutSteps: "steps of the optimizer",
+    LeavesOutLastSteps: "steps of the optimizer",
+    TrainsOnHalves: "again: loss of batch",
+    FreezesALayer: "arrays that moved",
+    HalvesTheRate: "distance that weights moved",
+    EvaluatesHalves: "epoch 2: validation loss",
+}
+"""Failed check of each forgery on all devices."""
+
+
+@pytest.fixture(autouse=True)
+def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in all tests, because TensorFlow's threads are set once per process."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
+
+
+def repeated(recorded: Recorded, engine: str) -> EpochAgain:
+    request = recorded.request()
+    other = request.config.engine.model_copy(update={"name": engine})
+    config = request.config.model_copy(update={"engine": other})
+    (again,) = execute(request.model_copy(update={"config": config})).epochs
+    assert again.failure == ""
+    return again
+
+
+def failed(again: EpochAgain, tolerance: Tolerance) -> list[str]:
+    assert again.recorded is not None
+    assert again.evaluated is not None
+    checks = list(training_checks("trained again", GRAPH, again, tolerance))
+    losses = again.recorded.validation_losses, again.evaluated.losses
+    checks.append(
+        interval_losses(
+            "epoch 2: validation loss", *losses, (tolerance.batch_loss,) * len(losses[1])
+        )
+    )
+    return [check.name for check in checks if check.verdict is Verdict.FAILED]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_honest_training_is_equal_by_the_same_engine_and_similar_by_another(
+    tmp_path: Path, precision: str, optimizer: str
+) -> None:
+    rate = 0.05 if optimizer == "sgd" else 0.002
+    training = {"precision": precision, "optimizer": optimizer, "learning_rate": rate}
+    recorded = Recorded(tmp_path, "torch", **training)
+    assert failed(repeated(recorded, "torch"), EXACT) == []
+    assert failed(repeated(recorded, "tensorflow"), ROUNDED[precision]) == []
+
+
+@pytest.mark.parametrize("forged", FORGERIES)
+def test_what_an_engine_left_out_is_found_by_the_same_and_by_another(
+    tmp_path: Path, forged: type[Recorded]
+) -> None:
+    recorded = forged(tmp_path, "torch")
+    assert len(failed(repeated(recorded, "torch"), EXACT)) >= 1
+    assert any(
+        FORGERIES[forged] in name
+        for name in failed(repeated(recorded, "tensorflow"), ROUNDED["fp32"])
+    )
+
+
+def check(recorded: tuple[float, ...], again: tuple[float, ...]) -> Check:
+    return interval_losses("loss", recorded, again, (1e-3, 1e-2))
+
+
+def test_the_most_different_interval_is_stated() -> None:
+    found = check((1.0, 2.0, 3.0), (1.0005, 2.1, 9.0))
+    assert (found.name, found.verdict) == ("loss of batch 2", Verdict.FAILED)
+    assert (found.recorded, found.reexecuted) == (2.0, 2.1)
+    assert check((1.0, 2.0, 3.0), (1.0005, 2.01, 9.0)).verdict is Verdict.PASSED
+    assert check((np.nan,), (1.0,)).verdict is Verdict.FAILED
+    assert check((1.0,), (1.0, 2.0)).verdict is Verdict.FAILED
+
+
+def test_what_was_not_recorded_is_not_compared() -> None:
+    found = check((), (1.0, 2.0))
+    assert (found.verdict, found.tolerance) == (Verdict.NOT_COMPARED, EARLIER)
