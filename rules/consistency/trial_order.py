@@ -127,7 +127,8 @@ def states(run: Evidence) -> Findings:
         yield from _patience(run, trial)
         if trial.ended is None:
             # Ends of trials are recorded in order within an attempt.
-            if trial.started_utc < last_ended.get((trial.replica, trial.incarnation), 0.0):
+            started = trial.started_utc + run.stepped(run.history.replicas[trial.replica])
+            if started < last_ended.get((trial.replica, trial.incarnation), 0.0):
                 yield f"{trial.id} has no end although a later one has"
             continue
         if not trial.ended.state.ended:

@@ -10,13 +10,12 @@ from aiperf_hpc.run.history.tail import Tail
 
 LATE_SECONDS = float(os.environ.get("AIPERF_LISTED_LATE", "0"))
 _unknown = Tail.unknown
-_began = time.monotonic()
 _listed: dict[Path, float] = {}
 
 
 def _late(self: Tail, replica: str | None = None) -> list[Path]:
     now = time.monotonic()
-    visible = now if now < _began + LATE_SECONDS else now + LATE_SECONDS  # Nothing is cached yet.
+    visible = now + LATE_SECONDS if _listed else now  # At first nothing is cached.
     found = _unknown(self, replica)
     return [path for path in found if _listed.setdefault(path, visible) <= now]
 
