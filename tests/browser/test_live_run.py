@@ -304,7 +304,7 @@ NUMBERS = (0.0, 0.05, 1.5, 59.94, 59.96, 61.5, 999.4, 3_599.6, 12_345.678, 86_40
         ("si(number, 'OPS')", lambda number: si(number, "OPS")),
         ("duration(number)", duration),
         ("percent(number)", percent),
-        ("size(number)", lambda number: size(round(number))),
+        ("size(number)", size),
     ],
 )
 def test_numbers_are_written_as_on_a_terminal(
