@@ -139,21 +139,21 @@ def _end_for_its_primary(view: RunView) -> None:
             journal.append(TakenOver(command="stop", host=socket.gethostname(), pid=os.getpid()))
             clock = start_at_the_end(view.history, view.manifest.replicas)
             ended = RunEnded(reason="stopped by `aiperf stop`; its primary had died")
-            last = [*lost_journals(view.history), *clock, *_last_digests(view, journal), ended]
-            journal.append_all(last)
+            journal.append_all([*clock, *_last_findings(view, journal), ended])
             _release_nodes(view)
 
 
-def _last_digests(view: RunView, journal: JournalWriter) -> list[AnyEvent]:
-    """Record the journals' digests at the end; nothing for a run without any."""
-    if not view.manifest.monitored:
-        return []
+def _last_findings(view: RunView, journal: JournalWriter) -> list[AnyEvent]:
+    """Return records of lost journals and, unless the run has none, of the final digests."""
+    found: list[AnyEvent] = []
     try:
-        with JournalWriter(view.paths.journal_digests) as own:
-            return [JournalDigests(view.history, journal, own, seconds=0.0).take(0.0)]
+        found += lost_journals(view.history)
+        if view.manifest.monitored:
+            with JournalWriter(view.paths.journal_digests) as own:
+                found.append(JournalDigests(view.history, journal, own, seconds=0.0).take(0.0))
     except JournalError as error:  # The run can be ended nevertheless.
         warn(f"no final digests of the journals were recorded: {error}")
-        return []
+    return found
 
 
 def _release_nodes(view: RunView) -> None:

@@ -217,7 +217,9 @@ READINGS: dict[str, tuple[list[Step], list[str]]] = {
     "of another time": (
         told(7.0, read(7.0, utc=30.0, boot=30.0)),
         ["record 1: its times are -30.000 s off those of the clocks in it"]),
-    "none by an earlier version": (told(HOUR, BEAT, BEAT, ENDED), []),
+    "none": (
+        told(HOUR, BEAT, BEAT, ENDED),
+        ["record 0: the clocks of this process were not recorded"]),
 }  # fmt: skip
 
 
