@@ -97,7 +97,7 @@ def _movements(
         for kind, names in (("weights", graph.parameters), ("statistics", graph.statistics)):
             whole = _total(of, names)
             apart = whole.between / whole.again if whole.again else 0.0
-            text = f"{tolerance.apart:g} of the distance"
+            text = f"{100 * tolerance.apart:g}% of the distance"
             yield compare(f"{what}: difference of {kind}", 0.0, apart, tolerance.apart, text)
 
 

@@ -139,6 +139,15 @@ def test_what_an_engine_left_out_is_found_by_the_same_and_by_another(
     )
 
 
+def test_rounding_grows_fastest_in_a_first_epoch() -> None:
+    later, first = ROUNDED["fp32"], ROUNDED["fp32"].first
+    assert first.train_losses[:2] == later.train_losses[:2]
+    assert first.train_losses[2] > later.train_losses[2]
+    assert first.movement > later.dropping.movement > later.movement
+    assert EXACT.dropping.train_losses == ()
+    assert EXACT.dropping.apart is None
+
+
 def check(recorded: tuple[float, ...], again: tuple[float, ...]) -> Check:
     return interval_losses("loss", recorded, again, (1e-3, 1e-2))
 
