@@ -172,6 +172,6 @@ def test_amdsmi_without_its_shared_object_is_absent(
     (tmp_path / "amdsmi.py").write_text(package)
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(AbsentError, match=r"no library of AMD's: 'libamd_smi.so'; rocm-smi is not"):
+    with pytest.raises(AbsentError, match=r"no AMD library: 'libamd_smi.so'; rocm-smi is not"):
         amd.accelerators()
     assert capsys.readouterr().out == ""
