@@ -20,6 +20,7 @@ from tests.support.run_factory import (
     write_run,
 )
 
+from aiperf_hpc.errors import JournalError
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.results.report import html
 from aiperf_hpc.results.report.document import Report
@@ -216,14 +217,11 @@ def test_a_torn_journal_and_a_corrupt_line(tmp_path: Path) -> None:
     assert file.bytes == journal.stat().st_size == len(b"".join(lines)) + 13
 
 
-def test_a_lost_journal_of_the_primary_leaves_a_report_without_a_score(tmp_path: Path) -> None:
+def test_a_run_whose_primarys_journal_is_lost_has_no_report(tmp_path: Path) -> None:
     paths = write_run(tmp_path)
     paths.primary_journal.unlink()
-    _check_page(write_report(RunView(paths)).read_text("utf-8"))
-    document = document_of(paths)
-    assert document["score"]["ops"] == 0.0
-    assert document["final"] is False
-    assert len(document["trials"]) == 14
+    with pytest.raises(JournalError, match="it has no record of the run's start; restore it"):
+        write_report(RunView(paths))
 
 
 def test_a_run_of_hours(tmp_path: Path) -> None:
