@@ -25,6 +25,7 @@ from aiperf_hpc.graph import (
     Concat,
     Conv2D,
     Dense,
+    Dropout,
     Embedding,
     Flatten,
     Graph,
@@ -104,6 +105,19 @@ def test_what_an_update_moves(optimizer: str, numbers: int) -> None:
 def test_every_optimizer_has_its_traffic() -> None:
     for optimizer in OPTIMIZERS:
         assert traffic(residual(), optimizer=optimizer).step > 0
+
+
+def test_dropout_also_moves_its_mask() -> None:
+    """8 elements; a fused one is part of the layer before it."""
+    nodes = (
+        Node("vector", Input((8,))),
+        Node("first", Dense(8), ("vector",)),
+        Node("dropout", Dropout(0.5), ("first",)),
+        Node("second", Dense(1), ("dropout",)),
+    )
+    apart, fused = of(Graph(nodes), "dropout"), of(Graph(nodes), "dropout", fused=True)
+    assert (apart.forward, apart.backward) == (3 * 8 * 4, 3 * 8 * 4)
+    assert (fused.forward, fused.backward) == (0, 0)
 
 
 def test_a_residual_sum_by_hand() -> None:

@@ -65,6 +65,17 @@ def test_a_score_that_is_not_the_recounts_is_found(
     assert failure.startswith(f"the score now has {key} {stated[key]}, recounted ")
 
 
+def test_the_last_digits_of_a_score_may_differ(
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = evidence_of(RunView(run))
+    final = evidence.report.score()
+    stated = final | {key: final[key] * (1.0 + 1e-13) for key in ("ops", "regulated")}
+    assert stated != final
+    monkeypatch.setattr(evidence, "report", replace(evidence.report, score=lambda: stated))
+    assert check_rule("score", evidence).passed
+
+
 def test_samples_until_the_end_are_summed(run: RunPaths) -> None:
     document = json.loads(run.report_json.read_bytes())
     energy = document["telemetry"]["energy"]
