@@ -40,8 +40,10 @@ _ALLOWED: Final = frozenset({"_virtualenv.pth", "_virtualenv.py"})
 
 
 def code_here(versions: Mapping[str, str], changes: Iterable[str]) -> Code:
-    """Return the software of a planned run, whose replicas may import what this process did."""
-    return Code(versions, changes, imports=[find_imports(sys.modules)])
+    """Return the software of a planned run, with what Python imports when a process starts."""
+    names = ("sitecustomize", "usercustomize")
+    modules = {name: sys.modules[name] for name in names if name in sys.modules}
+    return Code(versions, changes, imports=[find_imports(modules)])
 
 
 def code_of(run: RunEvidence) -> Code:

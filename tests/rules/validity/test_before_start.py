@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -26,7 +29,7 @@ from aiperf_hpc.rules.rule import Division, Rule
 from aiperf_hpc.rules.validity.dataset import Datasets
 from aiperf_hpc.rules.validity.precision import Environment, Precisions
 from aiperf_hpc.rules.validity.settings import declared
-from aiperf_hpc.rules.validity.software import Code
+from aiperf_hpc.rules.validity.software import Code, code_here
 from aiperf_hpc.system.software import recorded_variables
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
@@ -191,3 +194,16 @@ def test_resized_images_are_declared_in_the_open_division(stored: str) -> None:
     info = IMAGENET.model_copy(update={"storage_format": stored})
     assert DATASET.check(Datasets([info], config.dataset.storage_format)).passed
     assert not DATASET.check(Datasets([IMAGENET], config.dataset.storage_format)).passed
+
+
+def test_a_planned_run_is_refused_if_python_imports_code_when_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = {"aiperf-hpc": VERSION, FILES: RELEASED}
+    before = RELEASE.check(code_here(released, ())).failures
+    module = ModuleType("sitecustomize")
+    module.__file__ = str(tmp_path / "sitecustomize.py")
+    monkeypatch.setitem(sys.modules, "sitecustomize", module)
+    after = RELEASE.check(code_here(released, ())).failures
+    said = "belongs to no installed distribution; remove it or start without it"
+    assert {*after} - {*before} == {f"{module.__file__} {said}"}
