@@ -238,7 +238,7 @@ def test_a_run_without_the_folder_of_a_replica_is_reported_and_names_its_journal
     assert "replicas/r1/0.0/journal.jsonl" in json.dumps(stated["violations"])
 
 
-def test_a_journal_that_the_primary_missed_counts_as_lost_until_it_is_back(
+def test_a_journal_that_the_primary_missed_is_noted_until_it_is_back(
     run: RunPaths,
 ) -> None:
     """A later life of the replica has a folder again; that the first had one the primary says."""
