@@ -167,6 +167,23 @@ def test_a_replica_whose_folder_was_lost_lowers_the_score_and_contradicts_nothin
     assert "records" in {violation.rule for violation in view.status().violations}
 
 
+def test_a_run_that_lost_all_replicas_before_they_executed_samples_is_noted(run: ForgedRun) -> None:
+    for replica in REPLICAS:
+        lines = run.trainer(replica)
+        del lines[at(lines, "dataset_loaded") :]
+    assert "dataset" not in failed(run)
+    assert found(run)["dataset"].notes == (
+        "no replica recorded its dataset, and none executed samples",
+    )
+
+
+def test_a_run_without_the_records_of_its_dataset_is_found(run: ForgedRun) -> None:
+    for replica in REPLICAS:
+        lines = run.trainer(replica)
+        del lines[at(lines, "dataset_loaded")]
+    assert "dataset" in failed(run)
+
+
 def test_each_rule_has_a_row_whose_test_exists() -> None:
     rows = ROW.findall((ROOT / "docs" / "trust.md").read_text("utf-8"))
     assert [rule for rule, *_ in rows] == [rule.name for rule in CONSISTENCY]
