@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from aiperf_hpc.config import RunConfig
@@ -167,7 +168,9 @@ class RunKnowledge:
     def observations(self, gone: Set[str]) -> list[Observation]:
         """Return all trained graphs; those in ``gone`` cannot be parents."""
         found = dict(self._observations.now().known)
-        found.update(observe(map(summarize, self.history.trials.values())))
+        # Not in the order of reading, which differs if journals of several attempts grow at once.
+        own = sorted(self.history.trials.values(), key=attrgetter("started_utc"))
+        found.update(observe(map(summarize, own)))
         for trial in gone & found.keys():
             found[trial] = replace(found[trial], can_grow=False)
         return list(found.values())

@@ -19,6 +19,7 @@ from typing import NamedTuple, cast
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import from_json
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -114,7 +115,7 @@ def stored_shapes(path: Path) -> dict[str, Shape]:
         length = int.from_bytes(file.read(_LENGTH), "little")
         content = file.read(min(length, size))
     try:
-        header = _parsed(content)
+        header = from_json(content)
         if not isinstance(header, dict):
             raise ValueError("its header is no mapping")
         arrays = {name: value for name, value in header.items() if name != "__metadata__"}

@@ -45,7 +45,7 @@ RARE_KINDS: frozenset[type[records.Event]] = frozenset(
         records.ReplicaStarted, records.SystemDescribed, records.PeakMeasured,
         records.DatasetLoaded, records.TrialEnded, records.CheckpointDeleted, records.TimeSpent,
         records.BaselineMeasured, records.ReplicaEnded, records.SearchStarted,
-        records.SearchFailed,
+        records.SearchFailed, records.FileProblem,
     }
 )  # fmt: skip
 """Infrequent kinds of records, which are stored unchanged."""

@@ -20,7 +20,8 @@ from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.rule import Checked, Each, Findings, Note
 from aiperf_hpc.run.history import Proposal, RunHistory
 from aiperf_hpc.run.journal import JournalReader
-from aiperf_hpc.run.records import SearchFailed, Seen, TrialSummary
+from aiperf_hpc.run.liveness import LISTING_SECONDS
+from aiperf_hpc.run.records import FileProblem, SearchFailed, Seen, TrialSummary
 from aiperf_hpc.run.search_digest import Digest
 
 SAMPLE: Final = 32
@@ -200,10 +201,17 @@ class _SearchAgain:
         self._read += len(added)
         last = self._lines[self._read - 1].utc if self._read else 0.0
         late = last > proposal.utc + self._tolerance(proposal)
-        if self._problems or self._read < until or late:
+        if self._problems or self._read < until or late or self._replaced(proposal):
             raise _NotRepeatedError(
                 "the search digest that it had read was lost, damaged or made again"
             )
+
+    def _replaced(self, proposal: Proposal) -> bool:
+        """Return whether the digest was replaced, and the previous one may still have been read."""
+        digest = str(self._run.paths.digest.relative_to(self._run.paths.root))
+        problems = self._run.primary.records_of(FileProblem)
+        until = proposal.utc - LISTING_SECONDS - self._tolerance(proposal)
+        return any(utc > until and problem.file == digest for utc, problem in problems)
 
     def _tolerance(self, proposal: Proposal) -> float:
         return self._run.tolerance(self._run.history.replicas[proposal.replica])

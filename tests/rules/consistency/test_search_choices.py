@@ -14,6 +14,7 @@ from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.search_choices import choices
 from aiperf_hpc.rules.rule import Checked, Findings, Note
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import FileProblem
 from aiperf_hpc.verification.audit import evidence_of
 
 
@@ -74,6 +75,15 @@ def test_a_search_digest_that_was_made_again_is_noted(run: ForgedRun) -> None:
         line["utc"] += 3600.0
     _, notes, failures = found(run)
     assert failures == []
+    assert "made again" in notes[0]
+
+
+def test_a_search_digest_whose_replacement_was_recorded_is_noted(run: ForgedRun) -> None:
+    problem = FileProblem(file="primary/digest.jsonl", problem="it is missing", remedy="rebuilt")
+    last = run.primary[-1]
+    run.primary.insert(-1, {**last, "event": problem.model_dump(mode="json")})
+    checked, notes, failures = found(run)
+    assert (checked, failures) == (0, [])
     assert "made again" in notes[0]
 
 
