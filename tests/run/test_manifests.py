@@ -94,9 +94,9 @@ def test_a_dataset_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, rf"has no {MANIFEST}; make it with"),
+        (None, rf"has no {MANIFEST}; create it with"),
         *(
-            (content, rf"{MANIFEST} is damaged: .*; make it with")
+            (content, rf"{MANIFEST} is damaged: .*; create it with")
             for content in (b"", b"{", b"[]", b"\xff\xfe", b'{"name": "digits"}', b'{"x": 1}')
         ),
     ],
