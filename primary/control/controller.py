@@ -141,11 +141,7 @@ class Controller:
                 grace=self._timing.lost,
                 wait_limit=self._launcher.wait_limit or WaitLimit(),
             )
-        about: list[AnyEvent] = [*self._timekeeping.at_start()]
-        if not first:
-            lost = lost_journals(self._run.history)
-            self._lost_journals.update(paths.root / each.file for each in lost)
-            about += lost
+        about = [*self._timekeeping.at_start(), *([] if first else self._lost_before())]
         if started.mono >= self._deadline:
             self._run.journal.append_all([*about, *self._new_digests(), RunEnded(reason=TIME_OVER)])
             return TIME_OVER
@@ -169,6 +165,13 @@ class Controller:
         reason = self._reason(states)
         self._end(reason)
         return reason
+
+    def _lost_before(self) -> list[AnyEvent]:
+        """Return records of the journals that were lost while no primary ran."""
+        lost = lost_journals(self._run.history)
+        root = self._run.history.paths.root
+        self._lost_journals.update(root / each.file for each in lost)
+        return list[AnyEvent](lost)
 
     def _clock_starts(self) -> ClockStarts:
         """Return the start condition of the clock; the recorded one if the run is resumed."""
