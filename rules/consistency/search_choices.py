@@ -9,6 +9,7 @@ from importlib import metadata
 from typing import Final
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import in_words
@@ -51,7 +52,9 @@ def choices(run: Evidence) -> Findings:
     repeated, others = 0, Counter[str]()
     for proposal in _sample(proposals):
         try:
-            wrong = search.difference(proposal)
+            # As in search workers: on a busy machine, several threads wait for each other.
+            with threadpool_limits(1, user_api="blas"):
+                wrong = search.difference(proposal)
         except AIPerfError as error:
             others[str(error)] += 1
             continue
