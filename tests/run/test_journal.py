@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -323,6 +324,22 @@ def test_a_journal_is_read_in_pieces_whose_lines_are_whole(
     for most in (longest, longest + 1, 3 * longest, path.stat().st_size):
         monkeypatch.setattr("aiperf_hpc.run.journal.MOST_LINE_BYTES", most)
         assert read(path) == (reasons, [])
+
+
+@pytest.mark.parametrize("until", [0, 3])
+def test_a_reader_of_some_lines_ignores_the_rest_of_a_large_journal(
+    path: Path, monkeypatch: pytest.MonkeyPatch, until: int
+) -> None:
+    write(path, *(f"{number:03d}" for number in range(200)))
+    monkeypatch.setattr("aiperf_hpc.run.journal.MOST_LINE_BYTES", 2000)
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines[0]) * until < 2000 < path.stat().st_size / 2
+    reader = JournalReader(path, until=until)
+    assert reader.hash.hexdigest() == hashlib.sha256().hexdigest()
+    assert texts(list(reader.read())) == [f"{number:03d}" for number in range(until)]
+    assert list(reader.read()) == []
+    assert reader.line == until
+    assert reader.hash.hexdigest() == hashlib.sha256(b"".join(lines[:until])).hexdigest()
 
 
 def test_a_file_of_lines_that_are_no_records_is_no_journal(path: Path) -> None:

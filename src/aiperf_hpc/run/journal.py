@@ -257,16 +257,17 @@ class JournalReader:
 
     def _read(self, parse: Callable[[bytes], R]) -> Iterator[R]:
         full = True
-        while full:
+        while full and (self.until is None or self.line < self.until):
             content = _try(self.retry, self._content, self.path, "read")
             full = len(content) == MOST_LINE_BYTES
             whole = content.rfind(b"\n") + 1
             if full and not whole:
                 raise self._no_journal(f"line {self.line + 1} has more than {len(content):,} bytes")
             self.torn = whole < len(content)
-            if self._hash is not None:
-                self._hash.update(memoryview(content)[:whole])
+            begin, hash_ = self.offset, self._hash
             yield from self._records(content[:whole], parse)
+            if hash_ is not None:  # Only of the lines up to ``until``.
+                hash_.update(memoryview(content)[: self.offset - begin])
 
     def _records(self, lines: bytes, parse: Callable[[bytes], R]) -> Iterator[R]:
         for line in lines.split(b"\n")[:-1]:
