@@ -39,6 +39,8 @@ _CONTENTS = "contents"
 _PARTS = ("texts", "checksums")
 _LENGTH = 8
 """Bytes of the header length at the beginning of a safetensors file."""
+MOST_HEADER_BYTES = 100_000_000
+"""Maximum length of a header in bytes, as in the safetensors library."""
 
 
 class Contents(NamedTuple):
@@ -113,18 +115,26 @@ def stored_shapes(path: Path) -> dict[str, Shape]:
     with open(regular_descriptor(path, follow=False), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(_LENGTH), "little")
-        content = file.read(min(length, size))
+        if length > MOST_HEADER_BYTES:
+            raise damaged(path, f"its header is longer than {MOST_HEADER_BYTES:,} bytes")
+        content = file.read(length)
     try:
         header = from_json(content)
         if not isinstance(header, dict):
-            raise ValueError("its header is no mapping")
+            raise ValueError("its header is not a mapping")
         arrays = {name: value for name, value in header.items() if name != "__metadata__"}
-        end = max((value["data_offsets"][1] for value in arrays.values()), default=0)
+        end = max((_natural(value["data_offsets"][1]) for value in arrays.values()), default=0)
         if size != _LENGTH + length + end:
             raise ValueError(f"it has {size} bytes, its header states {_LENGTH + length + end}")
-        return {name: tuple(value["shape"]) for name, value in arrays.items()}
+        return {name: tuple(map(_natural, value["shape"])) for name, value in arrays.items()}
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise damaged(path, error) from None
+
+
+def _natural(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("an offset or a shape in its header is not a nonnegative integer")
+    return value
 
 
 def damaged(path: Path, error: object) -> CheckpointError:

@@ -23,6 +23,7 @@ from aiperf_hpc.morphism.weights.weight_file import (
     initial_weights,
     load_checkpoint,
     save_checkpoint,
+    stored_shapes,
 )
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training
 from aiperf_hpc.replica.training.trial import TrainingState, TrialProgress
@@ -168,6 +169,33 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=what) as raised:
             load_training(tmp_path / name)
         assert str(tmp_path / name) in str(raised.value)
+
+
+@pytest.mark.parametrize("shape", [[[1]], ["x"], [-1], [True], [1.0], None, 4])
+def test_only_a_shape_of_natural_numbers_is_returned(tmp_path: Path, shape: object) -> None:
+    _store_header(tmp_path / "c", {"a": {"shape": shape, "data_offsets": [0, 0]}})
+    with pytest.raises(CheckpointError, match="c is damaged: "):
+        stored_shapes(tmp_path / "c")
+
+
+@pytest.mark.parametrize("end", [0.0, False, None, "0", -1])
+def test_only_a_natural_number_is_an_offset(tmp_path: Path, end: object) -> None:
+    _store_header(tmp_path / "c", {"a": {"shape": [2], "data_offsets": [0, end]}})
+    with pytest.raises(CheckpointError, match="c is damaged: "):
+        stored_shapes(tmp_path / "c")
+
+
+def test_a_header_longer_than_the_library_reads_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "c").open("wb") as file:
+        file.write(struct.pack("<Q", 2**40))
+        file.truncate(2**40)  # Sparse.
+    with pytest.raises(CheckpointError, match="its header is longer than 100,000,000 bytes"):
+        stored_shapes(tmp_path / "c")
+
+
+def _store_header(path: Path, header: object) -> None:
+    content = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(content)) + content)
 
 
 def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:
