@@ -35,7 +35,7 @@ Follow = Annotated[bool, flag("--follow", "Follow the events until the run ends.
 def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = False) -> int:
     """Show a run's events and the output of its processes.
 
-    Prints the last lines of each process's output with the file's name, then the events of all
+    Prints the last lines of each process's output after the file's name, then the events from all
     journals in chronological order (UTC), without periodic records.
 
     Examples:

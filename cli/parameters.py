@@ -125,7 +125,7 @@ def config_option(help: str) -> object:
     return Option("--config", metavar="FILE|PRESET", help=text, autocompletion=preset_names)
 
 
-RUN_HELP = "Name of the run (from `aiperf list`), or a path; last: the latest run in runs."
+RUN_HELP = "Name of the run (from `aiperf list`), a path, or 'last' for the latest run in runs/."
 Run = Annotated[Path, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 SomeRuns = Annotated[list[Path], Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 PerhapsRun = Annotated[Path | None, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]

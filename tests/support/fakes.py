@@ -80,7 +80,7 @@ class FakeNetwork:
         self.steps = self.drains = self.epoch = 0
         self.rates: list[float] = []
         self.batch_sizes: list[int] = []
-        self._evaluated, self._trains = 0, True
+        self._evaluated, self._drained, self._trains = 0, 0, True
         self.closed = False
         self.calibrated: list[tuple[int, int]] = []
         """The steps before each calibration, and its samples."""
@@ -103,7 +103,7 @@ class FakeNetwork:
         self.script.on_step(self.steps)
         time.sleep(self.script.step_seconds)
         self.epoch += not self._trains
-        self._trains = True
+        self._drained, self._trains = 0, True
         self.rates.append(learning_rate)
         self.batch_sizes.append(batch.size)
         self.steps += 1
@@ -124,10 +124,10 @@ class FakeNetwork:
         losses, accuracies = self.script.losses, self.script.accuracies
         loss = losses[min(place, len(losses) - 1)]
         accuracy = accuracies[min(place, len(accuracies) - 1)]
+        before, self._drained = self._drained, self._drained + samples
+        correct = round(accuracy * self._drained) - round(accuracy * before)
         predictions = np.full(samples, place) if self.script.predicts else None
-        return evaluated(
-            ACCURACY, loss * samples, samples, (round(accuracy * samples),), predictions
-        )
+        return evaluated(ACCURACY, loss * samples, samples, (correct,), predictions)
 
     def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         raise NotImplementedError
