@@ -15,6 +15,8 @@ from aiperf_hpc.trial import Hyperparameters
 
 ITERATE = "iterate"
 """Slot of the trained parameters of an optimizer that evaluates an average of them."""
+MOMENTUM = "momentum"
+"""The only slot of SGD."""
 STEP = "step"
 """Entry of a state with the number of steps."""
 
@@ -57,8 +59,15 @@ def step_state(steps: int) -> dict[str, Array]:
 
 
 def step_count(state: OptimizerState) -> int:
-    """Return the number of steps in a state; 0 for SGD of earlier versions, which had none."""
-    return round(float(state[STEP].item())) if STEP in state else 0
+    """Return the number of steps in a state; 0 for SGD of earlier versions, which had none.
+
+    Raises EngineError if the state of another optimizer has none.
+    """
+    if STEP in state:
+        return round(float(state[STEP].item()))
+    if not all(key.startswith(f"{MOMENTUM}:") for key in state):
+        raise _missing(state, STEP)
+    return 0
 
 
 def _missing(state: OptimizerState, missing: str) -> EngineError:

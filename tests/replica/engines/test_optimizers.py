@@ -341,6 +341,20 @@ def test_a_state_of_another_optimizer_is_refused(engine: RankEngine, name: str) 
         engine.build(NetworkState(GRAPH, WEIGHTS, used, other.optimizer_state()))
 
 
+@pytest.mark.parametrize("name", SETTINGS)
+def test_only_sgd_resumes_without_a_number_of_steps(engine: RankEngine, name: str) -> None:
+    """SGD of earlier versions had none; Adam and LAMB would correct the bias of moments again."""
+    state = {
+        key: value for key, value in built(engine, name).optimizer_state().items() if key != "step"
+    }
+    resumed = NetworkState(GRAPH, WEIGHTS, hyperparameters(optimizer=name), state)
+    if name == "sgd":
+        assert engine.build(resumed).optimizer_state()["step"] == 0
+        return
+    with pytest.raises(EngineError, match="not 'step'"):
+        engine.build(resumed)
+
+
 def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngine) -> None:
     """What evaluation, logits and weights show is the mean of the iterates since the second step.
 
