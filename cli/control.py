@@ -145,9 +145,8 @@ def _end_for_its_primary(view: RunView) -> None:
 
 def _last_findings(view: RunView, journal: JournalWriter) -> list[AnyEvent]:
     """Return records of lost journals and, unless the run has none, of the final digests."""
-    found: list[AnyEvent] = []
+    found: list[AnyEvent] = [*lost_journals(view.history)]
     try:
-        found += lost_journals(view.history)
         if view.manifest.monitored:
             with JournalWriter(view.paths.journal_digests) as own:
                 found.append(JournalDigests(view.history, journal, own, seconds=0.0).take(0.0))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from aiperf_hpc.cli.output import say_document, say_folded, shown_path
-from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.errors import AIPerfError, JournalError, UsageError
 from aiperf_hpc.host.processes import Interrupts
 from aiperf_hpc.primary.control.claim import Claim, Claimed, take
 from aiperf_hpc.primary.control.context import PrimaryContext
@@ -95,7 +95,7 @@ def conduct_run(
     with (
         JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,
         JournalWriter(paths.digest, retry=claimed) as digest,
-        JournalWriter(paths.journal_digests, retry=claimed) as digests,
+        _digests_writer(paths, claimed) as digests,
         _server(live, endpoint, output, paths, retry, progress.say),
         progress.alert(interrupts, retry),
         submitting(witnesses_of(manifest, view.history), journal, progress.say) as show,
@@ -107,7 +107,9 @@ def conduct_run(
             history=view.history,
             digest=writer,
             clocks=read_clocks,
-            journal_digests=JournalDigests(
+            journal_digests=None
+            if digests is None
+            else JournalDigests(
                 view.history, journal, digests, seconds=manifest.config.digest_seconds
             ),
             show=show,
@@ -124,6 +126,19 @@ def conduct_run(
         raise AIPerfError(f"{controller.refused}; the run was stopped")
     claim.release()  # The run has ended. This writes into the directory, as do log lines.
     return finish(RunView(paths), as_json, key)
+
+
+@contextmanager
+def _digests_writer(paths: RunPaths, retry: Retry) -> Iterator[JournalWriter | None]:
+    """Open the file of journal digests; a run continues without one that is damaged."""
+    try:
+        writer = JournalWriter(paths.journal_digests, retry=retry)
+    except JournalError as error:
+        warn(f"no journal digests are recorded: {error}")
+        yield None
+        return
+    with writer:
+        yield writer
 
 
 @contextmanager

@@ -45,6 +45,7 @@ from aiperf_hpc.run.requests import requested_stop
 from aiperf_hpc.trial import JobPhase
 
 INTERRUPTED = "interrupted by the user"
+DIGESTS_RETRIED = "the journal digests are recorded when it can be written again"
 
 
 class Controller:
@@ -72,6 +73,7 @@ class Controller:
         self._clock = context.clock
         self._launcher = launcher
         self._journal_digests = context.journal_digests
+        self._digests_failed = False
         self._timekeeping = Timekeeping(lambda: self._clocks(context.clocks), context.clock)
         self._timing = timing or Timing()
         self._deadline = self._closing_utc = math.inf
@@ -336,21 +338,26 @@ class Controller:
         """Record and publish the digests of all journals, if the interval has passed."""
         digests = self._journal_digests
         if digests is not None and digests.is_due(self._clock.monotonic()):
-            self._run.journal.append_all(self._new_digests())
-            if self._journal_digests is not None:
-                self._journal_digests.publish(self._run.retry)
+            if found := self._new_digests():
+                self._run.journal.append_all(found)
+            digests.publish(self._run.retry)
             self._run.show()
 
     def _new_digests(self) -> list[AnyEvent]:
-        """Return records of the current digests; a run continues without them."""
+        """Return records of the current digests, or of the first of successive failures.
+
+        A run continues without digests; each interval tries again.
+        """
         if self._journal_digests is None:
             return []
         try:
-            return [self._journal_digests.take(self._clock.monotonic())]
+            found = self._journal_digests.take(self._clock.monotonic())
         except JournalError as error:
-            self._journal_digests = None
+            known, self._digests_failed = self._digests_failed, True
             path = self._run.history.paths.journal_digests
-            return [self._run.file_problem(path, error, "no more journal digests are recorded")]
+            return [] if known else [self._run.file_problem(path, error, DIGESTS_RETRIED)]
+        self._digests_failed = False
+        return [found]
 
     def _restore_manifest(self) -> None:
         """Rewrite the manifest if it is missing: restarted replicas would find no run."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run.history import RunHistory, no_collections
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.journal_digest import PREFIX_DIGITS, combined_sha256, new_hash, publish
@@ -44,6 +45,8 @@ class JournalDigests:
         self._own = own
         self._seconds = seconds
         self._due: float | None = None
+        self._begun = False
+        """Whether digests were recorded, so that numbers and bytes continue from them."""
         self._names: dict[Path, str] = {}
         self._sizes: dict[str, int] = {}
 
@@ -55,13 +58,20 @@ class JournalDigests:
         """Record the digests; return the record for the primary's journal.
 
         Raises:
-            JournalError: the digests cannot be written.
+            JournalError: the digests cannot be written. The next call continues from the last ones
+                that were written.
         """
-        # Thousands of short-lived tuples would make the garbage collector traverse the history.
-        with self._history.lock, no_collections(keep_all=False):
-            digests = self._grown(new_primary=self._due is None)
+        names, sizes = dict(self._names), dict(self._sizes)
         self._due = now + self._seconds
-        self._own.append(digests)
+        try:
+            # Thousands of short-lived tuples would make the garbage collector traverse the history.
+            with self._history.lock, no_collections(keep_all=False):
+                digests = self._grown(new_primary=not self._begun)
+            self._own.append(digests)
+        except JournalError:
+            self._names, self._sizes = names, sizes
+            raise
+        self._begun = True
         return DigestsRecorded(digest=self._own.digest, journals=len(self._names))
 
     def publish(self, retry: Retry) -> None:

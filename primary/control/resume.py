@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 from pathlib import Path
 
 from aiperf_hpc import __version__
-from aiperf_hpc.errors import UsageError
+from aiperf_hpc.errors import JournalError, UsageError
 from aiperf_hpc.host.processes import arguments_of, end_session
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.primary.control.claim import check_free
@@ -21,6 +22,12 @@ from aiperf_hpc.run.records import FileProblem, JournalDigestsRecord, ReplicaSta
 
 SCORED_WITHOUT = "the run is scored from the other records"
 """Remedy of a lost journal."""
+LOST_UNKNOWN = "journals that were lost before are not recorded"
+"""Consequence of unreadable journal digests."""
+_JOURNAL = re.compile(
+    r"replicas/(?!\.)[\w.-]{1,200}/\d{1,9}\.\d{1,9}/[\w-]{1,200}\.jsonl", re.ASCII
+)
+"""Name of a replica's journal, below the run directory."""
 
 
 def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
@@ -63,19 +70,22 @@ def end_leftovers(history: RunHistory) -> None:
 def lost_journals(history: RunHistory) -> list[FileProblem]:
     """Return a record for each replica's journal that an earlier primary read and that is missing.
 
-    Raises:
-        JournalError: the journal digests cannot be read.
+    If the journal digests cannot be read, a record of that is among them: the run can be resumed
+    nevertheless. They may be damaged, so names that are not of a replica's journal are ignored.
     """
-    paths = history.paths
-    known = {
-        paths.root / name
-        for record in JournalReader(paths.journal_digests).read()
-        if isinstance(record.event, JournalDigestsRecord)
-        for name in record.event.new_journals
-    }
+    paths, unreadable = history.paths, list[FileProblem]()
+    known = set[Path]()
+    try:
+        for record in JournalReader(paths.journal_digests).read():
+            if isinstance(record.event, JournalDigestsRecord):
+                names = filter(_JOURNAL.fullmatch, record.event.new_journals)
+                known |= {paths.root / name for name in names}
+    except JournalError as error:
+        file = str(paths.journal_digests.relative_to(paths.root))
+        unreadable = [FileProblem(file=file, problem=str(error), remedy=LOST_UNKNOWN)]
     unread = (each for each in history.replicas.values() if each.seen and not each.starts)
     known |= {paths.replica_journal(each.id) for each in unread}
-    return [
+    return unreadable + [
         FileProblem(
             file=str(path.relative_to(paths.root)),
             problem=f"{path}: the journal is missing; restore it",

@@ -23,7 +23,7 @@ from tests.support.told_launcher import DONE, PENDING, RUNNING, Told
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
-from aiperf_hpc.primary.control.controller import Controller
+from aiperf_hpc.primary.control.controller import DIGESTS_RETRIED, Controller
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.primary.launchers.base import ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunState, RunView
@@ -487,6 +487,6 @@ def test_a_run_goes_on_without_heads_that_cannot_be_written(tmp_path: Path) -> N
     assert reason == "the run's time is over"
     said = [e for e in events if isinstance(e, records.FileProblem)]
     assert [(e.file, e.remedy) for e in said] == [
-        ("primary/journal_digests.jsonl", "no more journal digests are recorded")
+        ("primary/journal_digests.jsonl", DIGESTS_RETRIED)
     ]
     assert isinstance(events[-1], records.RunEnded)

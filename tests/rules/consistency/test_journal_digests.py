@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -15,10 +17,13 @@ from tests.support.rules import check_rule
 from tests.support.run_factory import configuration
 from tests.support.run_writer import progress, replica_started, run_ended, run_started
 
-from aiperf_hpc.primary.control.resume import lost_journals
+from aiperf_hpc.errors import JournalError
+from aiperf_hpc.primary.control.journal_digests import JournalDigests
+from aiperf_hpc.primary.control.resume import LOST_UNKNOWN, lost_journals
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import DigestsRecorded, PrimaryHeartbeat, ReplicaLaunched, TakenOver
 from aiperf_hpc.verification.audit import evidence_of
@@ -196,6 +201,46 @@ def test_a_suspended_and_a_killed_primary_record_no_digests(tmp_path: Path) -> N
     beat(run, 140.0, 10.0)
     run.end()
     assert failures(run.paths) == []
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_digests_continue_after_a_failed_write(tmp_path: Path, *, first: bool) -> None:
+    run, failing = HeadedRun(tmp_path / "run"), first
+
+    def sync(file: int) -> None:
+        if failing:
+            raise OSError(errno.EACCES, "denied")
+        os.fsync(file)
+
+    own = JournalWriter(run.paths.journal_digests, clock=run.clock, sync=sync)
+    run.taker = JournalDigests(run.history, run.primary, own, seconds=30.0)
+    if not first:
+        run.turn()
+        failing = True
+    run.replicas["r2"] = run.journal(run.paths.replica_journal("r2"))
+    run.replicas["r2"].append(replica_started("r2"))
+    with pytest.raises(JournalError):
+        run.heads()
+    assert not run.taker.is_due(run.clock.monotonic())
+    failing = False
+    run.turn()
+    run.end()
+    assert failures(run.paths) == []
+
+
+def test_damaged_digests_do_not_prevent_resuming(tmp_path: Path) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    path = run.paths.journal_digests
+    names = ("/etc/x", "../x", "replicas/../0.0/journal.jsonl")
+    for name in names:
+        path.write_bytes(path.read_bytes().replace(R1.encode(), name.encode()))
+        assert lost_journals(RunHistory.read(run.paths)) == []
+        path.write_bytes(path.read_bytes().replace(name.encode(), R1.encode()))
+    path.unlink()
+    path.mkdir()
+    (found,) = lost_journals(RunHistory.read(run.paths))
+    assert (found.file, found.remedy) == ("primary/journal_digests.jsonl", LOST_UNKNOWN)
 
 
 def test_a_simulated_run_records_no_digests(tmp_path: Path) -> None:
