@@ -147,6 +147,46 @@ def test_what_is_installed_is_not_found(
     assert environment.found(install(environment)) == ({}, [])
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [lambda link: link.symlink_to("missing"), lambda folder: folder.mkdir()],
+    ids=["dangling link", "folder"],
+)
+def test_a_startup_file_that_cannot_be_read_is_found(
+    environment: Environment, damage: Callable[[Path], None]
+) -> None:
+    file = environment.site / "broken.pth"
+    damage(file)
+    assert environment.found() == ({str(file): ""}, [])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"own.py,sha256=\xff,0\n", b"own.py,sha256=abc\n", b"own.py,,,\n", b"own.py,sha256=a,0\n",
+     "own.py,sha256=\u00e9,0\n".encode()],
+    ids=["not UTF-8", "two columns", "four columns", "base64", "not ASCII"],
+)  # fmt: skip
+def test_a_file_in_a_damaged_record_has_no_known_owner(
+    environment: Environment, record: bytes
+) -> None:
+    file = environment.install("own.py", "")
+    (environment.site / "own-1.0.dist-info" / "RECORD").write_bytes(record)
+    foreign, modified = environment.found("own")
+    assert (foreign.keys(), modified) == ({str(file)}, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"paths_data": null}', '{"paths_data": {"paths": [{"sha256": ""}, null]}}'],
+)
+def test_a_file_in_a_damaged_list_of_conda_has_no_known_owner(
+    environment: Environment, text: str
+) -> None:
+    file = written(environment.site / "own.py")
+    written(environment.root / "conda-meta" / "own-1.json", text)
+    assert environment.found("own")[0].keys() == {str(file)}
+
+
 @pytest.mark.parametrize("text", ["rate = 0.2\n", "rate = 0.10\n"])
 def test_a_changed_file_of_a_distribution_is_found(environment: Environment, text: str) -> None:
     file = environment.install("sgd.py", "rate = 0.1\n")

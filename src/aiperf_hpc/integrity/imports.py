@@ -90,13 +90,21 @@ def _files_of(modules: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _startup_files() -> Iterator[str]:
-    """Yield the ``.pth`` files with code, which Python runs when it starts."""
+    """Yield the ``.pth`` files that may have code, which Python runs when it starts."""
     user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     for folder in [*site.getsitepackages(), *user]:
         for path in Path(folder).glob("*.pth"):
-            lines = path.read_text("utf-8", errors="replace").splitlines()
-            if any(line.startswith(("import ", "import\t")) for line in lines):
+            if _may_have_code(path):
                 yield str(path)
+
+
+def _may_have_code(path: Path) -> bool:
+    """Return whether a ``.pth`` file has code, or cannot be read, e.g. because it is a folder."""
+    try:
+        lines = path.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return True
+    return any(line.startswith(("import ", "import\t")) for line in lines)
 
 
 @cache
@@ -122,20 +130,32 @@ def _rows_of(files: set[str]) -> dict[str, list[_Row]]:
     found: dict[str, list[_Row]] = {}
     for distribution in metadata.distributions():
         folder = f"{str(distribution.locate_file('')).rstrip(os.sep)}{os.sep}"
-        record = distribution.read_text("RECORD")
+        record = _read(distribution, "RECORD")
         if record is None:
             # Of earlier installers, with paths relative to the folder of this list.
-            listed = (distribution.read_text("installed-files.txt") or "").splitlines()
+            listed = (_read(distribution, "installed-files.txt") or "").splitlines()
             names = (f"{folder}{name.removeprefix('../')}" for name in listed)
             found |= {name: [_Row("", "", 0.0)] for name in names if name in files}
             continue
         lines = record.splitlines()
         own = [line for line in lines if f"{folder}{line.partition(',')[0]}" in files]
         written = _written(folder, lines) if own else 0.0
-        for name, digest, size in csv.reader(own):
-            row = _Row(_hexadecimal(digest), size, written)
+        for line in own:
+            try:
+                ((name, digest, size),) = csv.reader([line])
+                row = _Row(_hexadecimal(digest), size, written)
+            except (csv.Error, ValueError):
+                continue  # Malformed: another record may own the file, or it has no known owner.
             found.setdefault(f"{folder}{name}", []).append(row)
     return found
+
+
+def _read(distribution: metadata.Distribution, name: str) -> str | None:
+    """Return a metadata file's text, None if missing, or empty if it cannot be read as text."""
+    try:
+        return distribution.read_text(name)
+    except (OSError, UnicodeDecodeError):
+        return ""  # Its files have no known owner.
 
 
 def _written(folder: str, lines: list[str]) -> float:
@@ -148,6 +168,11 @@ def _written(folder: str, lines: list[str]) -> float:
 
 
 def _hexadecimal(digest: str) -> str:
+    """Return a SHA-256 in hexadecimal, or empty if the algorithm differs.
+
+    Raises:
+        ValueError: the digest is malformed.
+    """
     algorithm, _, text = digest.partition("=")
     return urlsafe_b64decode(f"{text}=").hex() if algorithm == "sha256" else ""
 
@@ -191,10 +216,24 @@ def _conda_files() -> dict[str, str]:
     """Return the SHA-256 of each file that conda installed, by path."""
     found = {}
     for path in Path(sys.prefix, "conda-meta").glob("*.json"):
-        for each in json.loads(path.read_text("utf-8")).get("paths_data", {}).get("paths", ()):
-            digest = each.get("sha256_in_prefix") or each.get("sha256", "")
-            found[f"{sys.prefix}{os.sep}{each['_path']}"] = digest
+        for each in _conda_paths(path):
+            match each:
+                case {"_path": str(name)}:
+                    digest = each.get("sha256_in_prefix") or each.get("sha256", "")
+                    found[f"{sys.prefix}{os.sep}{name}"] = digest
     return found
+
+
+def _conda_paths(path: Path) -> list[Any]:
+    """Return the entries of the files of a conda package; none if its list is damaged."""
+    try:
+        listed = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return []  # Its files have no known owner.
+    match listed:
+        case {"paths_data": {"paths": [*entries]}}:
+            return entries
+    return []
 
 
 def _sha256(file: str) -> str:
