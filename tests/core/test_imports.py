@@ -10,9 +10,13 @@ import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tests.support.source_tree import ROOT
+
+from aiperf_hpc.integrity.imports import find_imports
+from aiperf_hpc.integrity.release import PACKAGE
 
 FIND = """
 import json, sys
@@ -72,16 +76,31 @@ def written(path: Path, text: str = "x = 1\n") -> Path:
     return path
 
 
+def module(file: str) -> ModuleType:
+    """Return a module of a file."""
+    made = ModuleType("made")
+    made.__file__ = file
+    return made
+
+
 @pytest.mark.parametrize(
     ("add", "modules"),
     [
         (lambda e: written(e.site / "sitecustomize.py"), ""),
         (lambda e: written(e.site / "start.pth", "import json\n"), ""),
+        (lambda e: written(e.site / "start.pth", "\ufeffimport json\n"), ""),
         (lambda e: written(e.path[0] / "colorsys.py"), "colorsys"),
         (lambda e: written(e.path[0] / "psutil" / "__init__.py"), "psutil"),
         (lambda e: written(e.root / "chunk.py"), "chunk"),
     ],
-    ids=["sitecustomize", "pth", "standard library", "distribution", "working directory"],
+    ids=[
+        "sitecustomize",
+        "pth",
+        "byte order mark",
+        "standard library",
+        "distribution",
+        "working directory",
+    ],
 )
 def test_what_replaces_code_is_found(
     environment: Environment, add: Callable[[Environment], Path], modules: str
@@ -90,6 +109,33 @@ def test_what_replaces_code_is_found(
     file = add(environment)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert environment.found(modules) == ({str(file): digest}, [])
+
+
+def test_code_in_a_bytecode_cache_of_this_package_is_found() -> None:
+    file = str(PACKAGE / "core" / "__pycache__" / "sitecustomize.py")
+    assert find_imports({"sitecustomize": module(file)}).foreign.keys() == {file}
+    assert find_imports({"own": module(str(PACKAGE / "clock.py"))}) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "searched", "found"),
+    [
+        ("generated_1.py", [], False),
+        ("generated_1.py", [""], False),
+        ("generated_1/ab/kernel.py", [""], False),
+        ("generated_1/sitecustomize.py", [], True),
+        ("generated_1/usercustomize/__init__.py", [], True),
+        ("generated_1/psutil.py", ["generated_1"], True),
+        ("generated_1/psutil/__init__.py", ["generated_1"], True),
+    ],
+)
+def test_generated_modules_are_not_found_unless_they_replace_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, searched: list[str], found: bool
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, *(str(tmp_path / each) for each in searched)])
+    file = str(written(tmp_path / name))
+    foreign = find_imports({"it": module(file)}, (str(tmp_path / "generated_"),)).foreign
+    assert (file in foreign) == found
 
 
 def _in_an_archive(environment: Environment) -> str:
@@ -172,7 +218,8 @@ def test_a_file_in_a_damaged_record_has_no_known_owner(
     file = environment.install("own.py", "")
     (environment.site / "own-1.0.dist-info" / "RECORD").write_bytes(record)
     foreign, modified = environment.found("own")
-    assert (foreign.keys(), modified) == ({str(file)}, [])
+    assert foreign.keys() == {str(file)}
+    assert modified == []
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,10 @@ _PACKAGE_MANAGERS: Final = (
     ("rpm", "--query", "--file", "--queryformat", "[%{FILENAMES}\n]"),
 )
 """Commands that print the paths of files that the system's packages installed."""
+_CACHE: Final = "__pycache__"
+"""Name of folders that the digest of this package excludes."""
+_CUSTOMIZE: Final = {"sitecustomize", "usercustomize"}
+"""Modules that Python imports when it starts."""
 _TIMEOUT_SECONDS: Final = 30.0
 _RECORD: Final = ".dist-info/RECORD,,"
 
@@ -59,11 +63,14 @@ def find_imports(modules: Mapping[str, Any], generated: tuple[str, ...] = ()) ->
 
     Args:
         modules: imported modules by name.
-        generated: prefixes of the paths of modules that compilers of this process write.
+        generated: prefixes of the paths of modules that compilers of this process write. They do
+            not cover ``sitecustomize`` or files in a folder of ``sys.path``, which replace code.
     """
-    excluded = (f"{PACKAGE}{os.sep}", *generated)
-    files = {*_files_of(modules), *_startup_files()}
-    files = {each for each in files if not each.startswith(excluded) and not _is_standard(each)}
+    files = {
+        each
+        for each in (*_files_of(modules), *_startup_files())
+        if not (_is_digested(each) or _is_generated(each, generated) or _is_standard(each))
+    }
     rows = _rows_of(files)
     foreign = files - rows.keys()
     foreign -= _packaged(foreign)
@@ -77,6 +84,23 @@ def find_imports(modules: Mapping[str, Any], generated: tuple[str, ...] = ()) ->
         {_text(each): _sha256(each) for each in sorted(foreign)[:MOST]},
         tuple(_text(each) for each in sorted(modified)[:MOST]),
     )
+
+
+def _is_digested(file: str) -> bool:
+    """Return whether the digest of this package covers a path."""
+    prefix = f"{PACKAGE}{os.sep}"
+    return file.startswith(prefix) and _CACHE not in file.removeprefix(prefix).split(os.sep)
+
+
+def _is_generated(file: str, generated: tuple[str, ...]) -> bool:
+    """Return whether a compiler of this process, and not Python's search path, has a module."""
+    prefix = next((each for each in generated if file.startswith(each)), None)
+    path = Path(file)
+    if prefix is None or _CUSTOMIZE & {path.stem, path.parent.name}:
+        return False
+    # A process may start in the prefix's folder, which Python then searches.
+    below = {each for each in path.parents if str(each).startswith(prefix)}
+    return below.isdisjoint(map(Path, sys.path))
 
 
 def _files_of(modules: Mapping[str, Any]) -> Iterator[str]:
@@ -101,7 +125,7 @@ def _startup_files() -> Iterator[str]:
 def _may_have_code(path: Path) -> bool:
     """Return whether a ``.pth`` file has code, or cannot be read, e.g. because it is a folder."""
     try:
-        lines = path.read_text("utf-8", errors="replace").splitlines()
+        lines = path.read_text("utf-8-sig", errors="replace").splitlines()
     except OSError:
         return True
     return any(line.startswith(("import ", "import\t")) for line in lines)
