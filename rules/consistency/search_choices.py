@@ -29,6 +29,8 @@ SAMPLE: Final = 32
 """Maximum number of proposals that are chosen again."""
 MOST_GRAPHS: Final = 8192
 """Maximum number of graphs, summed over the proposals, from which the guided searcher learns."""
+MOST_CAUSE: Final = 200
+"""Maximum length of an unexpected error's description."""
 NUMERICS: Final = ("numpy", "scipy")
 """Packages whose versions may change random numbers and the guided searcher's results."""
 
@@ -131,6 +133,9 @@ class _SearchAgain:
             choice = self._choice(proposal)
         except SearchSpaceExhaustedError as error:
             chosen = f"none ({error})"
+        except (ValueError, ArithmeticError, LookupError) as error:  # Of fabricated records.
+            what = f"{type(error).__name__}: {error}"[:MOST_CAUSE]
+            raise _NotRepeatedError(f"its searcher fails with {what}") from error
         else:
             steps = tuple(step.to_data() for step in choice.morphisms)
             if (choice.parent, steps) == (proposed.parent, proposed.morphisms):

@@ -3,11 +3,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.forgery.conftest import simulated
 from tests.forgery.forger import ForgedRun, of
 from tests.forgery.omissions import complete
 
+from aiperf_hpc.morphism.search.base import Choice
+from aiperf_hpc.morphism.search.greedy import GreedySearcher
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency import search_choices, weights
 from aiperf_hpc.rules.consistency.evidence import Evidence
@@ -108,6 +111,28 @@ def test_parents_whose_weights_were_missing_must_have_been_lost(run: ForgedRun) 
 def test_a_proposal_without_what_was_read_is_no_excuse(run: ForgedRun) -> None:
     of(run.search(), "proposed")[0]["event"]["seen"] = None
     assert found(run)[2] == ["r0-w0-1 does not record what the searcher had read"]
+
+
+def test_a_seed_that_no_generator_takes_is_no_record(run: ForgedRun) -> None:
+    of(run.search(), "proposed")[0]["event"]["seed"] = -1
+    run.save()
+    history = evidence_of(RunView(run.paths)).history
+    problems = [str(each) for each in history.problems]
+    assert len([each for each in problems if "seed" in each]) == 1
+
+
+@pytest.mark.parametrize("error", [ValueError, ZeroDivisionError, KeyError, np.linalg.LinAlgError])
+def test_errors_of_searchers_are_noted_with_their_cause(
+    run: ForgedRun, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def choose(*_: object) -> Choice:
+        raise error("cause")
+
+    monkeypatch.setattr(GreedySearcher, "choose", choose)
+    checked, notes, failures = found(run)
+    assert (checked, failures) == (0, [])
+    assert f"its searcher fails with {error.__name__}: " in notes[0]
+    assert "cause" in notes[0]
 
 
 def test_damaged_weights_are_noted(run: ForgedRun) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from aiperf_hpc.run.clocks import Time
 from aiperf_hpc.run.records.base import Event
 from aiperf_hpc.trial import Morphisms, Value
@@ -40,7 +44,7 @@ class Proposed(Event):
     parent: str
     """The trial that it grows from."""
     morphisms: Morphisms
-    seed: int
+    seed: Annotated[int, Field(ge=0, lt=2**64)]
     """The seed of the random choices of the morphisms and the weights."""
     seconds: Time
     prediction: dict[str, float] = {}
