@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from aiperf_hpc.integrity.imports import Imports, find_imports
@@ -35,13 +34,35 @@ class Code(NamedTuple):
     """Whether its records have the format of an earlier version than any release."""
 
 
-_ALLOWED: Final = frozenset({"_virtualenv.pth", "_virtualenv.py"})
-"""Names of files that virtualenv and uv write into each environment, outside any distribution."""
+_ALLOWED: Final = frozenset(
+    {
+        # _virtualenv.pth
+        "69ac3d8f27e679c81b94ab30b3b56e9cd138219b1ba94a1fa3606d5a76a1433d",
+        # _virtualenv.py of virtualenv 20.0 to 21.15
+        "684b8c07932ba4a84ac2e5ae9afe49ef04e92bac3d8d4191d455cf09d093e5fc",
+        "ce57d5e0d9b5d7356cb42da7450ba8f9359bdf693e335f4c921626943c77e64d",
+        "c9199315871b11b12df226f890a38e66e63191e1adbfb11a66e6861151b33fca",
+        "119e4eb9c1a39e6ffd220840844bd326fa1bd3acf2f1c9fa0612949aedc228a5",
+        "0aeb86546345c1d0fada097536e35525714d5cdbcc2d8eb3f9912a955044fcff",
+        "0f20351ea7e90039c46d3fabdef991f28b1e3ff33eb13ee6f0d5cd21ea0e8b14",
+        "bec6155ff7bfc88f8e79e481f27fd7ee0a3b40eeca9bfeb41f4c4b997b2f8100",
+        "e8c426ce260f866254ff35cefedc8b3efbd6d1446d99d7a4cdeb0095f98a8b8f",
+        "cfe56cafbd68fd31a0e87100f111d7d2f6b7157241096500013c07e88d80a22f",
+        # _virtualenv.py of uv 0.1 to 0.13
+        "ee52b2e2e720a40885a6b4b90c40e28e5c70e550af74d5efd169eaa5db2a6f6f",
+        "6cf30c56faf2a55228914dbbd17f8088ed371ebb08f5e7fa6fd931f913fcaf1d",
+        "cfb3db86aaa53bb62b5ff764970bec2d71c9228590a0ebec57f6ec926cc0bf1a",
+    }
+)
+"""SHA-256 of files that virtualenv and uv write into each environment, outside any distribution.
+
+Other versions may write other files: they are reported before a run starts, and none needs them.
+"""
 
 
 def code_here(versions: Mapping[str, str], changes: Iterable[str]) -> Code:
     """Return the software of a planned run, with what Python imports when a process starts."""
-    names = ("sitecustomize", "usercustomize")
+    names = ("sitecustomize", "usercustomize", "_virtualenv")
     modules = {name: sys.modules[name] for name in names if name in sys.modules}
     return Code(versions, changes, imports=[find_imports(modules)])
 
@@ -99,8 +120,8 @@ def release(code: Code) -> Findings:
 
 
 def _replacements(found: Imports) -> Iterator[str]:
-    for path in found.foreign:
-        if Path(path).name not in _ALLOWED:
+    for path, digest in found.foreign.items():
+        if digest not in _ALLOWED:
             yield f"{path} belongs to no installed distribution; remove it or start without it"
     for path in found.modified:
         yield f"{path} differs from the installed file of its distribution; reinstall it"

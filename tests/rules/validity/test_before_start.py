@@ -196,14 +196,15 @@ def test_resized_images_are_declared_in_the_open_division(stored: str) -> None:
     assert not DATASET.check(Datasets([IMAGENET], config.dataset.storage_format)).passed
 
 
+@pytest.mark.parametrize("name", ["sitecustomize", "_virtualenv"])
 def test_a_planned_run_is_refused_if_python_imports_code_when_it_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     released = {"aiperf-hpc": VERSION, FILES: RELEASED}
     before = RELEASE.check(code_here(released, ())).failures
-    module = ModuleType("sitecustomize")
-    module.__file__ = str(tmp_path / "sitecustomize.py")
-    monkeypatch.setitem(sys.modules, "sitecustomize", module)
+    module = ModuleType(name)
+    module.__file__ = str(tmp_path / f"{name}.py")
+    monkeypatch.setitem(sys.modules, name, module)
     after = RELEASE.check(code_here(released, ())).failures
     said = "belongs to no installed distribution; remove it or start without it"
     assert {*after} - {*before} == {f"{module.__file__} {said}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,7 +127,7 @@ FAST = ProcessDescription(cores=(0,), environment={"ONEDNN_DEFAULT_FPMATH_MODE":
 FAILED = {"reason": "failed: EngineError"}
 
 
-VIRTUALENV = {"/env/lib/python3.11/site-packages/_virtualenv.py": "0" * 64}
+VIRTUALENV = {"/env/_virtualenv.pth": hashlib.sha256(b"import _virtualenv").hexdigest()}
 
 
 @pytest.mark.parametrize(
@@ -166,6 +167,8 @@ def test_the_first_network_is_resnet50() -> None:
          "r0, r1 did not record the imported modules of each rank"),
         (of(records.ModulesImported, foreign={"/a/json.py": "0" * 64}), "release",
          "/a/json.py belongs to no installed distribution; remove it or start without it"),
+        (of(records.ModulesImported, foreign={"/env/_virtualenv.py": "0" * 64}), "release",
+         "/env/_virtualenv.py belongs to no installed distribution; remove it or start without it"),
         (of(records.ModulesImported, modified=("/lib/torch/optim/sgd.py",)), "release",
          "/lib/torch/optim/sgd.py differs from the installed file of its distribution; reinstall"),
         (of(records.ModulesImported, package_sha256="ab" * 32), "release",
