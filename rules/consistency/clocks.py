@@ -189,7 +189,7 @@ def _with_the_first(run: Evidence, begun: float, stated: float, start: float) ->
     earliest = min(times, default=None)
     if earliest is None:
         yield "the clock started, but no node was granted and no replica began"
-    elif start < max(begun, earliest.utc) - earliest.slack and not run.lost_attempts:
+    elif start < max(begun, earliest.utc) - earliest.slack and not run.lost_paths:
         yield f"the clock started {earliest.utc - start:.3f} s before {earliest.what}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -244,15 +245,33 @@ class Evidence:
         ]
 
     @cached_property
-    def lost_attempts(self) -> set[Path]:
-        """Folders of attempts that were lost during the run, as the primary recorded."""
+    def lost_paths(self) -> set[Path]:
+        """Journals that were lost during the run, as the primary recorded."""
         recorded = {self.paths.root / name for name in self.history.missing_journals}
-        lost = {each.path for each in self.history.lost_journals}
-        return {path.parent for path in recorded & lost}
+        return recorded & {each.path for each in self.history.lost_journals}
 
     def has_lost(self, replica: ReplicaHistory) -> bool:
-        """Return whether an attempt of a replica was lost during the run."""
-        return any(each.parent == self.paths.replica(replica.id) for each in self.lost_attempts)
+        """Return whether a trainer's journal of a replica was lost during the run."""
+        return bool(self._lost_trainers(self.paths.replica(replica.id)))
+
+    def follows_lost(self, path: Path) -> bool:
+        """Return whether the trainer's journal of an earlier attempt of a replica was lost.
+
+        Args:
+            path: path of a journal of the replica.
+        """
+        lost = self._lost_trainers(path.parent.parent)
+        return any(each < Incarnation.parse(path.parent.name) for each in lost)
+
+    def _lost_trainers(self, replica: Path) -> list[Incarnation]:
+        """Return the attempts in a replica's folder whose trainers' journals were lost."""
+        lost = (each for each in self.lost_paths if each.name == "journal.jsonl")
+        found = []
+        for path in lost:
+            if path.parent.parent == replica:
+                with suppress(ValueError):  # The record names no attempt.
+                    found.append(Incarnation.parse(path.parent.name))
+        return found
 
     def tolerance(self, replica: ReplicaHistory) -> float:
         """Return the seconds by which a replica's clock and the primary's may differ."""
@@ -388,7 +407,7 @@ class Evidence:
             JournalError: the search digest cannot be read.
         """
         digest = Digest(self.paths)
-        if self.lost_attempts:
+        if self.lost_paths:
             digest.refresh()
         return digest.trials
 

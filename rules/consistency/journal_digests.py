@@ -210,7 +210,7 @@ def _journals(run: Evidence, found: _Digests) -> Findings:
         if run.history.end_utc is None:
             # Records written after the journals were read are ignored.
             whole = min(whole, growth.cut(0 if path is None else sizes[path]))
-        if path is None and (root / name).parent in run.lost_attempts:
+        if path is None and root / name in run.lost_paths:
             unknown |= set(growth.numbers)
             failures = []
         elif path is None:

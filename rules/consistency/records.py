@@ -115,11 +115,13 @@ def journals(run: Evidence) -> Findings:
 
     After the end of the run, only an unfinished write may follow the last record of a journal, as
     left by a killed process or a power failure. A journal that was lost during the run contradicts
-    nothing: the score omits its records.
+    nothing: the score omits its records, and later attempts refer to its trials.
     """
     yield Checked(run.record_count)
+    orphans = set(run.history.orphans)
     for problem in run.history.problems:
-        lost = problem.path.parent in run.lost_attempts
+        orphan = problem in orphans and run.follows_lost(problem.path)
+        lost = problem.path in run.lost_paths or orphan
         yield Note(f"{problem}; it was lost during the run") if lost else str(problem)
     if run.history.end_utc is not None:
         for path in sorted(run.history.torn):

@@ -10,12 +10,18 @@ import pytest
 from benchmarks import synthetic_run
 from tests.forgery.forger import REPLICAS, ForgedRun, at, of
 from tests.forgery.omissions import complete, with_digests
+from tests.support.heads import HeadedRun
 from tests.support.host_clocks import clocks
+from tests.support.rules import check_rule
+from tests.support.run_writer import progress, replica_started
 from tests.support.simulation import simulated_run
 
+from aiperf_hpc.primary.control.resume import lost_journals
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.rules.rule import RuleResult
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import FileProblem, NodeChecked
 from aiperf_hpc.verification.audit import verify
 
@@ -165,6 +171,33 @@ def test_a_replica_whose_folder_was_lost_lowers_the_score_and_contradicts_nothin
     view = RunView.read(run.paths)
     assert 0 < view.final().operations < whole
     assert "records" in {violation.rule for violation in view.status().violations}
+
+
+@pytest.mark.parametrize("name", ["r0/0.0/search-7", "r0/x/journal", "r1/0.0/journal"])
+def test_a_lost_file_excuses_no_other_journal(run: ForgedRun, name: str) -> None:
+    """Neither a malformed line nor a record of an unknown trial."""
+    problem = FileProblem(file=f"replicas/{name}.jsonl", problem="it is gone", remedy="none")
+    primary = run.primary
+    primary.insert(-1, {**primary[-1], "event": problem.model_dump(mode="json")})
+    lines = run.trainer()
+    del lines[at(lines, "trial_started")]
+    result = found(run)["journals"]
+    assert any("which no record of this replica started" in each for each in result.failures)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_later_attempt_may_refer_to_trials_of_a_lost_one(tmp_path: Path, *, lost: bool) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    shutil.rmtree(run.paths.replica("r0"))
+    if lost:
+        run.primary.append_all(lost_journals(RunHistory.read(run.paths)))
+    later = run.journal(run.paths.replica_journal("r0", Incarnation(1, 0)))
+    later.append_all([replica_started("r0"), progress("t1", train=10)])
+    result = check_rule("journals", run.paths)
+    texts = result.notes if lost else result.failures
+    assert any("r0/1.0" in each and "which no record" in each for each in texts)
+    assert not any("r0/1.0" in each for each in (result.failures if lost else result.notes))
 
 
 def test_a_run_that_lost_all_replicas_before_they_executed_samples_is_noted(run: ForgedRun) -> None:
