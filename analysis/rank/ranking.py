@@ -115,9 +115,10 @@ def rank_runs(
         try:
             entry, processes = _entry(name, paths, trusted)
             keys: tuple[str | tuple[float, int], ...] = (entry.run_id, *processes)
-            for key in keys:
-                if (same := known.setdefault(key, entry)) is not entry:
-                    raise _NotRankedError(f"it is a copy of the run {same.name}")
+            same = next((known[key] for key in keys if key in known), None)
+            if same is not None:
+                raise _NotRankedError(f"it is a copy of the run {same.name}")
+            known |= dict.fromkeys(keys, entry)
             entries.append(entry)
         except _NotRankedError as why:
             excluded.append(ExcludedRun(name=name, reasons=why.args))

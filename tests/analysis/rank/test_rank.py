@@ -15,6 +15,7 @@ from tests.forgery.forger import copy_of, event_of
 from tests.support.run_factory import Plan
 from tests.support.run_factory import write_run as write_planned_run
 
+from aiperf_hpc.analysis.rank import ranking as rank_module
 from aiperf_hpc.analysis.rank.page import render
 from aiperf_hpc.analysis.rank.ranking import Ranking, rank_runs
 from aiperf_hpc.analysis.rank.tables import tables_of
@@ -22,6 +23,7 @@ from aiperf_hpc.cli import main
 from aiperf_hpc.integrity.signatures import PrivateKey, load_private_key, make_key
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.energy import EnergyStatus
+from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.judgement import Judgement
 from aiperf_hpc.rules.rule import Division, RuleResult, Violation
@@ -106,6 +108,25 @@ def test_a_closed_run_that_nobody_witnessed_is_ranked_as_open(ranking: Ranking) 
     assert "nodes1 is not closed: evidence: self-reported: " in " ".join(
         note for table in tables_of(ranking) for note in table.notes
     )
+
+
+def test_a_run_is_no_copy_of_one_that_is_excluded(
+    ranking: Ranking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two copies of the same run are not compared with each other."""
+    ids = {"first": ("a", 1), "second": ("b", 1), "third": ("b", 3)}
+
+    def entry(name: str, *_: object) -> tuple[RunDetails, frozenset[tuple[float, int]]]:
+        run_id, pid = ids[name]
+        details = ranking.valid[0].model_copy(update={"name": name, "run_id": run_id})
+        return details, frozenset({(0.0, pid)})
+
+    monkeypatch.setattr(rank_module, "find_runs", lambda _: (dict.fromkeys(ids), ()))
+    monkeypatch.setattr(rank_module, "_entry", entry)
+    found = rank_runs(tmp_path)
+    assert {each.name: each.reasons for each in found.excluded} == {
+        "second": ("it is a copy of the run first",)
+    }
 
 
 def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
