@@ -162,12 +162,14 @@ class _SearchAgain:
             raise _NotRepeatedError("an earlier version did not record what the searcher had read")
         if self._searcher is None:
             raise _NotRepeatedError("the configuration has no searcher")
-        searcher = self._searcher
-        searcher.begin_anew()
-        if proposed.learned is not None:
-            searcher.learn(self._view(proposal, proposed.learned))
+        searcher, earlier = self._searcher, proposed.learned
+        learned = None if earlier is None else self._view(proposal, earlier)
         view = self._view(proposal, proposed.seen)
-        self._spend(len({observation.graph for observation in view.observations}))
+        observed = [*view.observations, *(() if learned is None else learned.observations)]
+        self._spend(len({observation.graph for observation in observed}))
+        searcher.begin_anew()
+        if learned is not None:
+            searcher.learn(learned)
         return searcher.choose(view, np.random.default_rng(proposed.seed))
 
     def _spend(self, graphs: int) -> None:

@@ -9,8 +9,9 @@ from tests.forgery.conftest import simulated
 from tests.forgery.forger import ForgedRun, of
 from tests.forgery.omissions import complete
 
-from aiperf_hpc.morphism.search.base import Choice
+from aiperf_hpc.morphism.search.base import Choice, View
 from aiperf_hpc.morphism.search.greedy import GreedySearcher
+from aiperf_hpc.morphism.search.guided import GuidedSearcher
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency import search_choices, weights
 from aiperf_hpc.rules.consistency.evidence import Evidence
@@ -133,6 +134,22 @@ def test_errors_of_searchers_are_noted_with_their_cause(
     assert (checked, failures) == (0, [])
     assert f"its searcher fails with {error.__name__}: " in notes[0]
     assert "cause" in notes[0]
+
+
+def test_the_limit_of_graphs_holds_before_a_searcher_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ForgedRun(guided(tmp_path / "run"))
+    events = [each["event"] for each in of(run.search(), "proposed")]
+    first = events[0]["seen"]
+    for event in events:  # Fabricated: each searcher learned from more than it chose from.
+        event["learned"], event["seen"] = event["seen"], first
+    learned: list[View] = []
+    monkeypatch.setattr(GuidedSearcher, "learn", lambda _, view: learned.append(view))
+    monkeypatch.setattr(search_choices, "MOST_GRAPHS", 1)
+    _, notes, _ = found(run)
+    assert "the sample's searchers learned from over 1 graphs" in notes[0]
+    assert len(learned) <= 2  # Of the one proposal that the limit always allows.
 
 
 def test_damaged_weights_are_noted(run: ForgedRun) -> None:
