@@ -33,6 +33,7 @@ from tests.support.command import AIPERF
 from tests.support.processes import MAY_HAVE_ENDED, visible
 
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.verification.audit import verify
 
@@ -40,7 +41,8 @@ FAULTY_HOST = Path(__file__).with_name("faulty_host")
 REPLICAS = ("r0", "r1")
 CLOCKS = ("primary", *REPLICAS)
 """Whose clocks can be set, in the order of clock.c."""
-OPTIONS = ("--hours", 0.006, "--nodes", len(REPLICAS), "--set", "journal.digest_interval_seconds=1")
+HOURS = 0.006
+OPTIONS = ("--nodes", len(REPLICAS), "--set", "journal.digest_interval_seconds=1")
 START_SECONDS, END_SECONDS, QUIET_SECONDS = 90.0, 240.0, 20.0
 PAUSE_SECONDS = (0.3, 3.0)
 """Seconds between two mishaps, and before the end."""
@@ -50,41 +52,76 @@ LATE_SECONDS = 4.0
 TAILS = (b'{"v":2,"seq":', b'{"v":2,"s', bytes(100), b"")
 """What a power cut leaves behind the last record that is on stable storage."""
 DISK = "128m"
+CHECKED_SECONDS = 1000.0
+"""Seconds by which a clock is set to check its library."""
+NOTHING = "(nothing)"
+"""What follows the name of a mishap that met no process or file."""
 VERIFYING = threading.Lock()
 """Held while a report is made again, whose pictures are not drawn by two threads at once."""
 
 
 class MishapError(Exception):
-    """A run does not begin or does not end."""
+    """A run does not begin or does not end, or its clocks cannot be set."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens to a run."""
+
+    rng: random.Random
+    """Draws when, and to whom."""
+    kinds: Sequence[str]
+    late: bool = False
+    """Whether its processes list new journals late."""
+    until_interrupted: bool = False
+    """Whether it lasts until it is interrupted after the last mishap, not for ``HOURS``."""
 
 
 def build_clock(folder: Path) -> Path:
-    """Return the library of clocks that can be set."""
+    """Return the library of clocks that can be set. Raises MishapError if it has no effect."""
     path = folder / "clock.so"
     source = FAULTY_HOST / "clock.c"
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", path, source, "-lm"], check=True)
+    check_clock(path, folder)
     return path
+
+
+def check_clock(library: Path, folder: Path) -> None:
+    """Raise MishapError unless a process that preloads the library has a clock that can be set.
+
+    The dynamic linker only warns of a library that it cannot preload.
+    """
+    clocks = folder / "checked-clocks"
+    clocks.write_bytes(struct.pack("d", CHECKED_SECONDS).ljust(4096, b"\0"))
+    told = subprocess.run(
+        [sys.executable, "-c", "import time; print(time.time())"],
+        env={**os.environ, "LD_PRELOAD": str(library), "AIPERF_CLOCKS": str(clocks)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if float(told.stdout) - time.time() < CHECKED_SECONDS / 2:
+        raise MishapError(f"{library} does not set the clock: {told.stderr.strip()}")
 
 
 class UnluckyRun:
     """A run under way, and what happens to it."""
 
-    def __init__(self, folder: Path, clock: Path, rng: random.Random, *, late: bool) -> None:
+    def __init__(self, folder: Path, clock: Path, plan: Plan) -> None:
         """Start it.
 
         Args:
             folder: of the run and of what is not part of it.
             clock: the library of its clocks.
-            rng: draws all that happens to it.
-            late: whether its processes list new journals late.
+            plan: what happens to it.
         """
-        self.folder, self.rng = folder, rng
-        self.happened = ["listed late"] if late else []
+        self.folder, self.plan, self.rng = folder, plan, plan.rng
+        self.happened = ["listed late"] if plan.late else []
         self.said: list[str] = []
         """What its primaries printed on standard error."""
         self._clocks, self._ahead = folder / "clocks", [0.0] * len(CLOCKS)
         self._clocks.write_bytes(bytes(4096))
-        path = [str(FAULTY_HOST)] if late else []
+        path = [str(FAULTY_HOST)] if plan.late else []
         environment = {
             **os.environ,
             "LD_PRELOAD": str(clock),
@@ -92,8 +129,10 @@ class UnluckyRun:
             "AIPERF_LISTED_LATE": str(LATE_SECONDS),
             "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]),
         }
-        self.live = LiveRun(folder / "run", *OPTIONS, config=CONFIG, environment=environment)
+        options = OPTIONS if plan.until_interrupted else ("--hours", HOURS, *OPTIONS)
+        self.live = LiveRun(folder / "run", *options, config=CONFIG, environment=environment)
         self.paths = self.live.paths
+        self._interrupted: subprocess.Popen[str] | None = None
         self._heal: list[Callable[[], object]] = []
 
     def step(self, hosts: Sequence[str], seconds: float) -> None:
@@ -144,6 +183,8 @@ class UnluckyRun:
         deadline = time.monotonic() + END_SECONDS
         while time.monotonic() < deadline:
             if not self.over:
+                if self.plan.until_interrupted:
+                    self._interrupt()
                 time.sleep(0.1)
                 continue
             self.said.append(self.live.process.communicate()[1].strip())
@@ -158,6 +199,13 @@ class UnluckyRun:
             time.sleep(0.1)
         if not self.paths.report_manifest.exists():
             self.command("report")
+
+    def _interrupt(self) -> None:
+        """Interrupt the primary once, when it has recorded its start and so ends in order."""
+        process, starts = self.live.process, RunHistory.read(self.paths).run_starts
+        if process is not self._interrupted and process.pid in {each.pid for _, each in starts}:
+            self._interrupted = process
+            process.send_signal(signal.SIGINT)
 
     def command(self, name: str) -> None:
         """Carry out a command on the run; what it makes of it, verify shows."""
@@ -174,82 +222,102 @@ class UnluckyRun:
         kill(self.processes())
 
 
-def kill(processes: Sequence[int], number: signal.Signals = signal.SIGKILL) -> None:
+def kill(processes: Sequence[int], number: signal.Signals = signal.SIGKILL) -> int:
+    """Send a signal to processes; return how many there were."""
+    sent = 0
     for pid in processes:
         with MAY_HAVE_ENDED:
             os.kill(pid, number)
+            sent += 1
+    return sent
 
 
-def kill_replica(run: UnluckyRun, replica: str) -> None:
-    kill(run.trainers(replica))
+def kill_replica(run: UnluckyRun, replica: str) -> int:
+    return kill(run.trainers(replica))
 
 
-def kill_worker(run: UnluckyRun, replica: str) -> None:
-    kill(run.workers(replica))
+def kill_worker(run: UnluckyRun, replica: str) -> int:
+    return kill(run.workers(replica))
 
 
-def kill_primary(run: UnluckyRun, _: str, *, stop: bool) -> None:
+def _kill_running_primary(run: UnluckyRun) -> int:
+    running = not run.over
     run.live.process.kill()
+    return int(running)
+
+
+def kill_primary(run: UnluckyRun, _: str, *, stop: bool) -> int:
+    killed = _kill_running_primary(run)
     run.live.process.communicate()
     time.sleep(run.rng.uniform(*PAUSE_SECONDS))
     if stop:
         run.command("stop")
     else:
         run.live.resume()
+    return killed
 
 
-def cut_power(run: UnluckyRun, _: str) -> None:
+def cut_power(run: UnluckyRun, _: str) -> int:
     """Kill everything at once; what was being written is there in part, or as zeros."""
-    run.live.process.kill()
-    kill(run.processes())
+    killed = _kill_running_primary(run) + kill(run.processes())
     run.live.process.communicate()
     for path in (*run.paths.root.rglob("*.jsonl"), *run.paths.root.rglob("study*.log")):
         with path.open("ab") as file:
             file.write(run.rng.choice(TAILS))
     time.sleep(run.rng.uniform(*PAUSE_SECONDS))
     run.live.resume()
+    return killed
 
 
-def suspend(run: UnluckyRun, replica: str, *, who: str) -> None:
+def suspend(run: UnluckyRun, replica: str, *, who: str) -> int:
     stopped = {
         "replica": run.trainers(replica),
         "worker": run.workers(replica),
-        "primary": [run.live.process.pid],
+        "primary": [] if run.over else [run.live.process.pid],
         "all": run.processes(),
     }[who]
-    kill(stopped, signal.SIGSTOP)
+    sent = kill(stopped, signal.SIGSTOP)
     run.last(lambda: kill(stopped, signal.SIGCONT))
+    return sent
 
 
-def step(run: UnluckyRun, replica: str, *, seconds: float, everywhere: bool) -> None:
-    run.step(CLOCKS if everywhere else [run.rng.choice([replica, "primary"])], seconds)
+def step(run: UnluckyRun, replica: str, *, seconds: float, everywhere: bool) -> int:
+    hosts = CLOCKS if everywhere else [run.rng.choice([replica, "primary"])]
+    run.step(hosts, seconds)
+    return len(hosts)
 
 
-def lose_folder(run: UnluckyRun, replica: str) -> None:
-    shutil.rmtree(run.paths.replica(replica), ignore_errors=True)  # It may write meanwhile.
+def lose_folder(run: UnluckyRun, replica: str) -> int:
+    folder = run.paths.replica(replica)
+    found = folder.exists()
+    shutil.rmtree(folder, ignore_errors=True)  # It may write meanwhile.
+    return int(found)
 
 
-def lose_node(run: UnluckyRun, replica: str) -> None:
+def lose_node(run: UnluckyRun, replica: str) -> int:
     """Kill a replica, and lose all that it has written."""
-    kill([*run.trainers(replica), *run.workers(replica)])
-    lose_folder(run, replica)
+    return kill([*run.trainers(replica), *run.workers(replica)]) + lose_folder(run, replica)
 
 
-def fill_disk(run: UnluckyRun, _: str) -> None:
-    filler = run.folder / "filler"
+def fill_disk(run: UnluckyRun, _: str) -> int:
+    filler, written = run.folder / "filler", 0
     with suppress(OSError), filler.open("wb", buffering=0) as file:
-        while file.write(bytes(2**16)):
-            pass
+        while size := file.write(bytes(2**16)):
+            written += size
     run.last(filler.unlink)
+    return written
 
 
-def kill_at_the_end(run: UnluckyRun, _: str) -> None:
+def kill_at_the_end(run: UnluckyRun, _: str) -> int:
+    running = not run.over
     run.live.process.send_signal(signal.SIGINT)
     time.sleep(run.rng.uniform(*PAUSE_SECONDS))
     run.live.process.kill()
+    return int(running)
 
 
-Mishap = Callable[[UnluckyRun, str], object]
+Mishap = Callable[[UnluckyRun, str], int]
+"""Has something happen to a run or a replica; returns how many processes or files it met."""
 FULL = "disk full"
 KINDS: dict[str, Mishap] = {
     "replica killed": kill_replica,
@@ -283,17 +351,6 @@ def disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What happens to a run."""
-
-    rng: random.Random
-    """Draws when, and to whom."""
-    kinds: Sequence[str]
-    late: bool = False
-    """Whether its processes list new journals late."""
-
-
 def draw(seed: int, number: int) -> Plan:
     """Return the mishaps of a run. Only root can fill its disk."""
     rng = random.Random(f"{seed}/{number}")  # noqa: S311 -- to draw mishaps
@@ -324,10 +381,10 @@ def conduct(folder: Path, clock: Path, plan: Plan, keep: Path | None = None) -> 
     with ExitStack() as stack:
         if FULL in plan.kinds:
             stack.enter_context(disk(folder))
-        run = UnluckyRun(folder, clock, plan.rng, late=plan.late)
+        run = UnluckyRun(folder, clock, plan)
         stack.callback(run.close)
         try:
-            _torment(run, plan.kinds)
+            torment(run)
             failures = _failures(run.paths)
         except MishapError as error:
             failures = [str(error)]
@@ -337,17 +394,18 @@ def conduct(folder: Path, clock: Path, plan: Plan, keep: Path | None = None) -> 
     return Outcome(run.happened, failures, time.monotonic() - began)
 
 
-def _torment(run: UnluckyRun, kinds: Sequence[str]) -> None:
+def torment(run: UnluckyRun) -> None:
+    """Let a run begin, have its mishaps, and end. Raises MishapError."""
     run.begin()
-    for kind in kinds:
+    for kind in run.plan.kinds:
         time.sleep(run.rng.uniform(*PAUSE_SECONDS))
         if run.over:
             break
         replica = run.rng.choice(REPLICAS)
-        run.happened.append(f"{kind} ({replica})")
-        KINDS[kind](run, replica)
+        met = KINDS[kind](run, replica)
+        run.happened.append(f"{kind} ({replica})" if met else f"{kind} {NOTHING}")
     time.sleep(run.rng.uniform(*PAUSE_SECONDS))
-    if not run.over and run.rng.random() < 0.5:
+    if not (run.plan.until_interrupted or run.over) and run.rng.random() < 0.5:
         run.live.process.send_signal(signal.SIGINT)
     run.end()
 
@@ -385,7 +443,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"{number}: {', '.join(outcome.happened)}; {outcome.seconds:.0f} s")
             sys.stdout.writelines(f"{number}: {failure}\n" for failure in outcome.failures)
             sys.stdout.flush()
-    happened = Counter(each.partition(" (")[0] for outcome in outcomes for each in outcome.happened)
+    happened = Counter(
+        each if each.endswith(NOTHING) else each.partition(" (")[0]
+        for outcome in outcomes
+        for each in outcome.happened
+    )
     failed = sum(bool(outcome.failures) for outcome in outcomes)
     sys.stdout.writelines(f"{count:4} x {kind}\n" for kind, count in happened.most_common())
     sys.stdout.write(f"{len(outcomes)} runs (seed {options.seed}), {failed} FAILED\n")

@@ -7,7 +7,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.chaos.mishaps import Plan, build_clock, conduct, draw
+from tests.chaos import mishaps
+from tests.chaos.mishaps import (
+    MishapError,
+    Plan,
+    UnluckyRun,
+    build_clock,
+    check_clock,
+    conduct,
+    draw,
+    torment,
+)
 
 QUICK = {
     "a lost node": ("node lost", "clocks set forward"),
@@ -18,10 +28,42 @@ QUICK = {
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.parametrize("name", QUICK)
 def test_an_honest_run_with_mishaps_contradicts_nothing(tmp_path: Path, name: str) -> None:
-    plan = Plan(random.Random(1), QUICK[name])  # noqa: S311 -- to draw moments
+    plan = Plan(random.Random(1), QUICK[name], until_interrupted=True)  # noqa: S311 -- moments
     outcome = conduct(tmp_path / "run", build_clock(tmp_path), plan)
     assert outcome.failures == []
     assert [each.partition(" (")[0] for each in outcome.happened] == list(QUICK[name])
+    assert not [each for each in outcome.happened if each.endswith(mishaps.NOTHING)]
+
+
+def test_a_library_that_sets_no_clock_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(MishapError, match="does not set the clock"):
+        check_clock(tmp_path / "missing.so", tmp_path)
+
+
+class Unaffected(UnluckyRun):
+    """A run without processes."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.rng, self.happened = plan, plan.rng, []
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    @property
+    def over(self) -> bool:
+        return False
+
+    def processes(self, *_: str) -> list[int]:
+        return []
+
+
+def test_a_mishap_that_met_nothing_is_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mishaps, "PAUSE_SECONDS", (0.0, 0.0))
+    kinds = ("replica killed", "search worker killed")
+    run = Unaffected(Plan(random.Random(1), kinds, until_interrupted=True))  # noqa: S311
+    torment(run)
+    assert run.happened == [f"{kind} (nothing)" for kind in kinds]
 
 
 def test_the_same_seed_draws_the_same_mishaps() -> None:
