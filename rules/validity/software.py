@@ -135,7 +135,8 @@ def versions(run: RunEvidence) -> Findings:
         if each.machine is not None
     }
     kinds = Counter(listed.values())
-    yield Found(f"{len(kinds)} different on {len(listed):,} replicas")
+    sets = "1 set" if len(kinds) == 1 else f"{len(kinds):,} sets"
+    yield Found(f"{sets} of versions on {len(listed):,} replicas")
     if not kinds:
         yield "no replica stated its versions"
         return

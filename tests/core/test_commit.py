@@ -47,6 +47,18 @@ def test_a_change_that_git_does_not_report(tmp_path: Path, flag: str) -> None:
     assert commit.uncommitted(tmp_path / HERE) == ["pyproject.toml"]
 
 
+def test_a_sparse_checkout_is_unchanged_but_cannot_be_released(tmp_path: Path) -> None:
+    git, _ = made(tmp_path)
+    omitted = tmp_path / "docs" / "page.md"
+    omitted.parent.mkdir()
+    omitted.write_text("text", "utf-8")
+    both = committed(tmp_path)
+    git("sparse-checkout", "set", "src")
+    assert not omitted.exists()
+    assert commit_of(tmp_path / HERE) == both
+    assert commit.uncommitted(tmp_path / HERE) == ["docs/page.md"]
+
+
 def test_repositories_that_are_others(tmp_path: Path) -> None:
     made(tmp_path / "other", "another-project")
     assert commit_of(tmp_path / "other" / HERE) is None

@@ -29,15 +29,18 @@ def source_commit() -> str | None:
 def commit_of(file: Path) -> str | None:
     """Return the commit of the repository that contains ``file`` as its copy of this file.
 
-    Other repositories around ``file`` do not count, such as a project (or a checkout of this one)
-    with a virtual environment that this package is installed in.
+    Files that a sparse checkout omits are no changes: the package digest covers the package. Other
+    repositories around ``file`` do not count, such as a project (or a checkout of this one) with a
+    virtual environment that this package is installed in.
     """
     top = _top(file)
     if top is None:
         return None
     # Excludes tags, which are not commit hashes.
     found = _git(top, "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+")
-    return f"{found}+" if found and not found.endswith("+") and _hidden(top) else found or None
+    if found and not found.endswith("+") and _hidden(top, missing=False):
+        return f"{found}+"
+    return found or None
 
 
 def uncommitted(file: Path) -> list[str]:
@@ -45,13 +48,19 @@ def uncommitted(file: Path) -> list[str]:
     top = _top(file)
     changes = _git(top, "status", "--porcelain") if top else None
     found = [line.split(maxsplit=1)[1] for line in (changes or "").splitlines()]
-    return found + (_hidden(top) if top else [])
+    return found + (_hidden(top, missing=True) if top else [])
 
 
-def _hidden(top: Path) -> list[str]:
-    """Return the paths whose changes git does not report, e.g. those assumed to be unchanged."""
-    listed = _git(top, "ls-files", "-v") or ""
-    return [line[2:] for line in listed.splitlines() if not line.startswith("H ")]
+def _hidden(top: Path, *, missing: bool) -> list[str]:
+    """Return the paths whose changes git does not report, e.g. those assumed to be unchanged.
+
+    Args:
+        top: folder of the repository.
+        missing: whether to include the files that a sparse checkout omits.
+    """
+    listed = (_git(top, "ls-files", "-v", "-z") or "").split("\0")
+    hidden = [(line[0], line[2:]) for line in listed if line and not line.startswith("H ")]
+    return [path for tag, path in hidden if missing or tag != "S" or os.path.lexists(top / path)]
 
 
 def _top(file: Path) -> Path | None:

@@ -327,6 +327,14 @@ def test_a_node_may_be_a_share_of_a_host_with_an_accelerator_of_its_own(
     assert kept == ["1 hosts in 2 shares"] * (not said)
 
 
+@pytest.mark.parametrize(
+    ("rewrite", "sets"), [(as_it_is, "1 set"), (other_version, "2 sets")], ids=["same", "different"]
+)
+def test_the_sets_of_versions_are_counted(tmp_path: Path, rewrite: Rewrite, sets: str) -> None:
+    found = [each.found for each in judged(tmp_path, rewrite).results if each.rule == "versions"]
+    assert found == [f"{sets} of versions on 2 replicas"]
+
+
 def test_a_run_that_lasts_is_asked_what_is_quick_to_say(tmp_path: Path) -> None:
     run = official_evidence(tmp_path, without(records.RunEnded))
     assert [str(each) for each in judge_briefly(run)] == ["duration: the run has not ended"]
