@@ -85,12 +85,15 @@ def _checks(
     tolerance, graph = _tolerance(run, trial, kept, result), run.graph(trial)
     recorded = {e.epoch: e for e in trial.evaluations}
     own, before = recorded[kept.epoch], recorded.get(kept.epoch - 1)
+    earlier = run.manifest.earlier
     if again.evaluated is not None:
         yield from _evaluations(own, again.evaluated, f"epoch {kept.epoch}", tolerance)
         if again.recorded is not None:
             losses = again.recorded.validation_losses, again.evaluated.losses
             bounds = (tolerance.batch_loss,) * len(losses[1])
-            yield interval_losses(f"epoch {kept.epoch}: validation loss", *losses, bounds)
+            yield interval_losses(
+                f"epoch {kept.epoch}: validation loss", *losses, bounds, earlier=earlier
+            )
         yield from _baseline(run, trial, again.evaluated)
     if before is not None and again.before is not None:
         yield from _evaluations(before, again.before, f"epoch {before.epoch}", tolerance)
@@ -98,7 +101,7 @@ def _checks(
     if again.train_loss is not None:
         most = tolerance.trained_loss
         yield relative(f"{what}: loss", own.train_loss, again.train_loss, most)
-    yield from training_checks(what, graph, again, tolerance)
+    yield from training_checks(what, graph, again, tolerance, earlier=earlier)
     if again.after is not None:
         yield _trained_quality(own, again.after, tolerance)
     if again.seconds is not None:

@@ -22,6 +22,8 @@ from aiperf_hpc.verification.execution.checks import (
 )
 
 EARLIER: Final = "not recorded by earlier versions"
+MISSING: Final = "missing in the checkpoint"
+UNCOUNTED: Final = "the engine counts no steps"
 STILL: Final = 0.1
 """Movement of an array, as a fraction of its repeated movement, below which it was not trained."""
 SMALLEST_ARRAY: Final = 8
@@ -32,34 +34,49 @@ compared: a bias before a normalization moves by rounding only."""
 
 
 def training_checks(
-    what: str, graph: Graph, again: EpochAgain, tolerance: Tolerance
+    what: str, graph: Graph, again: EpochAgain, tolerance: Tolerance, *, earlier: bool
 ) -> Iterator[Check]:
-    """Yield the checks of the repeated training of an epoch of a graph."""
+    """Yield the checks of the repeated training of an epoch of a graph.
+
+    Args:
+        what: name of the epoch.
+        graph: graph of the trial.
+        again: result of the repeated epoch.
+        tolerance: tolerance of each check.
+        earlier: whether the run is of an earlier version, whose checkpoints lack values.
+    """
     training, recorded = again.training, again.recorded
     if training is None or recorded is None:
         return
     steps, most = f"{what}: steps of the optimizer", tolerance.steps
-    if recorded.steps is None or training.steps is None:
-        yield judged(steps, recorded.steps, training.steps, EARLIER, None)
+    if recorded.steps is None and training.steps is not None:
+        yield _missing(steps, training.steps, earlier=earlier)
+    elif recorded.steps is None or training.steps is None:
+        yield judged(steps, recorded.steps, training.steps, UNCOUNTED, None)
     else:
         text = f"{most} steps" if most else "none"
         yield compare(steps, recorded.steps, training.steps, most, text)
     losses = recorded.train_losses, training.losses
-    yield interval_losses(f"{what}: loss", *losses, tolerance.train_losses)
+    yield interval_losses(f"{what}: loss", *losses, tolerance.train_losses, earlier=earlier)
     yield from _movements(what, graph, training, tolerance)
 
 
 def interval_losses(
-    what: str, recorded: Sequence[float], again: Sequence[float], tolerances: Sequence[float]
+    what: str,
+    recorded: Sequence[float],
+    again: Sequence[float],
+    tolerances: Sequence[float],
+    *,
+    earlier: bool,
 ) -> Check:
     """Compare the losses of the first intervals; the check states the most different ones."""
     name = f"{what} by interval"
     if not recorded:
-        return judged(name, None, None, EARLIER, None)
-    if not tolerances:
-        return judged(name, None, None, "dropout is random from the first step on", None)
+        return _missing(name, None, earlier=earlier)
     if len(recorded) != len(again):
         return compare(f"{what}: intervals", len(recorded), len(again), 0, "none")
+    if not tolerances:
+        return judged(name, None, None, "dropout is random from the first step on", None)
     allowed = [t * max(abs(a), LEAST_LOSS) for a, t in zip(again, tolerances, strict=False)]
     excess = [_excess(*values) for values in zip(recorded, again, allowed, strict=False)]
     worst = excess.index(max(excess))
@@ -67,6 +84,11 @@ def interval_losses(
     name = f"{what} of batch {first}" if first == last else f"{what} of batches {first} to {last}"
     text = f"{100 * tolerances[worst]:g}%"
     return compare(name, recorded[worst], again[worst], allowed[worst], text)
+
+
+def _missing(what: str, again: float | None, *, earlier: bool) -> Check:
+    """Return the check of a value that is not in the checkpoint: only earlier versions omit it."""
+    return judged(what, None, again, *((EARLIER, None) if earlier else (MISSING, False)))
 
 
 def _excess(recorded: float, again: float, allowed: float) -> float:

@@ -277,17 +277,20 @@ def test_on_another_device_times_are_not_compared_and_classes_may_be_rounded_awa
 
 
 def test_what_earlier_versions_did_not_record_is_not_compared(
-    executed: Callable[..., Outcome],
+    run: Evidence, executed: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = CheckpointValues(train_losses=(), validation_losses=(), steps=None)
+    names = {"validation loss by interval", "steps of the optimizer", "loss by interval"}
+    own, earlier = (run.manifest.model_copy(update={"schema_version": v}) for v in (2, 1))
+    monkeypatch.setattr(run, "manifest", own)
+    removed = executed(recorded=lambda _: nothing)
+    assert not removed.passed
+    assert set(failed(removed)) == names
+    monkeypatch.setattr(run, "manifest", earlier)
     found = executed(recorded=lambda _: nothing)
     assert found.passed
     lacking = {c.name for c in found.trials[0].checks if c.tolerance == EARLIER}
-    assert {name.partition(": ")[2] for name in lacking} == {
-        "validation loss by interval",
-        "steps of the optimizer",
-        "loss by interval",
-    }
+    assert {name.partition(": ")[2] for name in lacking} == names
 
 
 def test_on_another_device_weights_may_be_elsewhere_and_losses_differ_in_later_steps(

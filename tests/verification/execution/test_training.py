@@ -16,6 +16,7 @@ from aiperf_hpc.run.replica_requests import EpochAgain
 from aiperf_hpc.verification.execution.checks import EXACT, ROUNDED, Check, Tolerance, Verdict
 from aiperf_hpc.verification.execution.training import (
     EARLIER,
+    MISSING,
     interval_losses,
     training_checks,
 )
@@ -105,11 +106,14 @@ def repeated(recorded: Recorded, engine: str) -> EpochAgain:
 def failed(again: EpochAgain, tolerance: Tolerance) -> list[str]:
     assert again.recorded is not None
     assert again.evaluated is not None
-    checks = list(training_checks("trained again", GRAPH, again, tolerance))
+    checks = list(training_checks("trained again", GRAPH, again, tolerance, earlier=False))
     losses = again.recorded.validation_losses, again.evaluated.losses
     checks.append(
         interval_losses(
-            "epoch 2: validation loss", *losses, (tolerance.batch_loss,) * len(losses[1])
+            "epoch 2: validation loss",
+            *losses,
+            (tolerance.batch_loss,) * len(losses[1]),
+            earlier=False,
         )
     )
     return [check.name for check in checks if check.verdict is Verdict.FAILED]
@@ -147,7 +151,7 @@ def test_rounding_grows_fastest_in_a_first_epoch() -> None:
 
 
 def check(recorded: tuple[float, ...], again: tuple[float, ...]) -> Check:
-    return interval_losses("loss", recorded, again, (1e-3, 1e-2))
+    return interval_losses("loss", recorded, again, (1e-3, 1e-2), earlier=False)
 
 
 def test_the_most_different_interval_is_stated() -> None:
@@ -160,5 +164,14 @@ def test_the_most_different_interval_is_stated() -> None:
 
 
 def test_what_was_not_recorded_is_not_compared() -> None:
-    found = check((), (1.0, 2.0))
+    found = interval_losses("loss", (), (1.0, 2.0), (1e-3, 1e-2), earlier=True)
     assert (found.verdict, found.tolerance) == (Verdict.NOT_COMPARED, EARLIER)
+    found = check((), (1.0, 2.0))
+    assert (found.verdict, found.tolerance) == (Verdict.FAILED, MISSING)
+
+
+def test_with_dropout_only_the_number_of_intervals_is_compared() -> None:
+    found = interval_losses("loss", (1.0, 2.0), (3.0, 4.0), (), earlier=False)
+    assert found.verdict is Verdict.NOT_COMPARED
+    found = interval_losses("loss", (1.0, 2.0), (), (), earlier=False)
+    assert found.verdict is Verdict.FAILED
