@@ -40,7 +40,7 @@ export function parallel({ trials, total, goal }, { status, ranges }, width) {
           s("text", { x: across(place), y: 16, "text-anchor": "middle" }, each.title),
           marks(each).map((value) => s("text", { class: "mark", x: across(place) + 5, y: each.up(value) + 4 }, each.text(value))),
           brush(each, across(place), ranges[each.name])]))),
-    h("p", { class: "lead", role: "status" }, Object.keys(ranges).length ? `${whole(inside.size)} of these trials are in the selected ranges.` : ""),
+    h("p", { class: "lead", role: "status" }, Object.keys(ranges).length ? `${whole(inside.size)} of these trials ${inside.size === 1 ? "is" : "are"} in the selected ranges.` : ""),
     fields(axes.filter(({ values }) => values.some(isNumber)), metric),
   ];
 }
@@ -81,6 +81,7 @@ function within(value, range) {
 export function selectRanges(part, changed) {
   let drag = null;
   const inputs = (name) => [...part.querySelectorAll(`form input${name ? `[name=${name}]` : ""}`)];
+  const area = (name) => part.querySelector(`[data-axis="${CSS.escape(name)}"]`);
   const height = (event) => event.clientY - part.querySelector("svg").getBoundingClientRect().top;
   const between = (event) => [drag.from, height(event)].sort((a, b) => a - b);
 
@@ -106,24 +107,27 @@ export function selectRanges(part, changed) {
   part.addEventListener("pointerdown", (event) => {
     const { axis: name } = event.target.dataset;
     if (name === undefined) return;
-    event.target.setPointerCapture(event.pointerId);
+    part.setPointerCapture(event.pointerId); // A drawing during the drag may replace the axis.
     drag = { name, from: height(event) };
   });
   part.addEventListener("pointermove", (event) => {
-    if (drag === null) return;
+    const mark = drag && area(drag.name)?.previousSibling;
+    if (!mark) return;
     const [top, bottom] = between(event);
-    const mark = event.target.previousSibling;
     mark.setAttribute("y", top);
     mark.setAttribute("height", bottom - top);
   });
-  part.addEventListener("pointercancel", () => { drag = null; });
+  for (const end of ["pointercancel", "lostpointercapture"]) part.addEventListener(end, () => { drag = null; });
   part.addEventListener("pointerup", (event) => {
     if (drag === null) return;
-    const [top, bottom] = between(event);
-    const { values, up } = drawn.find(({ name }) => name === drag.name);
-    const found = values.filter((value) => isNumber(value) && up(value) >= top && up(value) <= bottom);
-    set(drag.name, found.length && bottom - top > 3 ? [rounded(Math.min(...found), -1), rounded(Math.max(...found), 1)] : ["", ""]);
+    const { name } = drag;
+    const limits = area(name) ? between(event) : null;
     drag = null;
+    if (limits === null) return;
+    const [top, bottom] = limits;
+    const { values, up } = drawn.find((each) => each.name === name);
+    const found = values.filter((value) => isNumber(value) && up(value) >= top && up(value) <= bottom);
+    set(name, found.length && bottom - top > 3 ? [rounded(Math.min(...found), -1), rounded(Math.max(...found), 1)] : ["", ""]);
   });
 }
 

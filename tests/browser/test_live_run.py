@@ -146,9 +146,17 @@ def test_ranges_filter_lines_and_the_table_of_trials(page: Page, live: LiveRun) 
     page.of("[data-axis=quality]", "it.scrollIntoView({block: 'center', behavior: 'instant'})")
     box = page.of("[data-axis=quality]", "it.getBoundingClientRect().toJSON()")
     x, top = box["x"] + box["width"] / 2, box["y"]
-    for kind, y in (("Pressed", top), ("Moved", top + 90), ("Released", top + 90)):
+
+    def mouse(kind: str, x: float, y: float) -> None:
         page.browser.call("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y,
                           button="left", buttons=1, clickCount=1)  # fmt: skip
+
+    mouse("Pressed", x, top)
+    mouse("Moved", x, top + 30)
+    # As drawings do with elements that changed places.
+    page.of("[data-axis=quality]", "(it.previousSibling.remove(), it.replaceWith(it.cloneNode()))")
+    mouse("Moved", 1, top + 90)
+    mouse("Released", 1, top + 90)
     page.shows("[data-part=parallel] [role=status]", "1 of these trials")
     page.shows("[data-part=trials]", "1–1 of 1 trial in the selected ranges")
     assert page.text("[data-part=trials] tbody th") == family.grandchild
