@@ -10,7 +10,7 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Trusted
 from aiperf_hpc.rules.judgement import Judgement, assured
 from aiperf_hpc.rules.rule import Division, RuleResult, Violation
-from aiperf_hpc.rules.validity.result import Assurance
+from aiperf_hpc.rules.validity.result import LEAST_EXECUTED, Assurance
 from aiperf_hpc.verification.execution.outcome import Outcome, differing
 
 
@@ -102,9 +102,8 @@ def verdict_of(
     failed = tuple(each.rule for each in results if not each.passed)
     executed = "" if outcome is None else differing(outcome)
     ended = view.history.end_utc is not None
-    found = assurance_of(
-        trusted, results, executed=outcome is not None and outcome.sampled > 0 and not executed
-    )
+    enough = outcome is not None and suffices(outcome)
+    found = assurance_of(trusted, results, executed=enough and not executed)
     judgement = None
     if ended and not failed and not executed:
         judgement = assured(view.judgement(), view.manifest, found)
@@ -116,6 +115,11 @@ def verdict_of(
         ended=ended,
         judgement=judgement,
     )
+
+
+def suffices(outcome: Outcome) -> bool:
+    """Return whether enough sampled trials were re-executed to replace signature and witness."""
+    return 0 < min(outcome.population, LEAST_EXECUTED) <= outcome.sampled
 
 
 def assurance_of(

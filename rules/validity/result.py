@@ -8,6 +8,10 @@ from aiperf_hpc.formatting import distinct
 from aiperf_hpc.rules.rule import Findings, Found
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 
+LEAST_EXECUTED: Final = 10
+"""Minimum number of sampled trials whose re-execution replaces a signature and a witness: they
+include one of the fabricated trials with a probability of 65 % if those are 10 % of all."""
+
 
 class Assurance(NamedTuple):
     """What someone other than the submitter has established of a run's records.
@@ -20,7 +24,8 @@ class Assurance(NamedTuple):
     witnessed: bool
     """Whether a trusted witness or time-stamp authority covered it from its start to its end."""
     executed: bool = False
-    """Whether sampled trials were re-executed and match their records."""
+    """Whether ``LEAST_EXECUTED`` sampled trials were re-executed, or all trials if there are fewer,
+    and match their records."""
 
     @property
     def sufficient(self) -> bool:
@@ -28,7 +33,8 @@ class Assurance(NamedTuple):
         return self.executed or (self.signed and self.witnessed)
 
     def __str__(self) -> str:
-        named = zip(("trusted signature", "trusted witness", "re-execution"), self, strict=True)
+        kinds = "trusted signature", "trusted witness", "sufficient re-execution"
+        named = zip(kinds, self, strict=True)
         found = ", ".join(what if there else f"no {what}" for what, there in named)
         return found if self.sufficient else f"self-reported: {found}"
 
@@ -87,5 +93,5 @@ def assurance(found: Assurance) -> Findings:
     if not found.sufficient:
         yield (
             f"{found}; name its signer (--key) and its witness (--witness, --tsa), or re-execute "
-            "trials (--execute)"
+            f"at least {LEAST_EXECUTED} sampled trials (--execute {LEAST_EXECUTED})"
         )

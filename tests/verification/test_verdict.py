@@ -19,7 +19,10 @@ from aiperf_hpc.rules.judgement import Judgement, assured
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.rules.rule import Division, RuleResult, Violation
 from aiperf_hpc.rules.validity.result import Assurance
-from aiperf_hpc.verification.verdict import RunVerdict, assurance_of
+from aiperf_hpc.verification.execution.checks import Verdict
+from aiperf_hpc.verification.execution.comparison import ReexecutedTrial
+from aiperf_hpc.verification.execution.outcome import BEST, Outcome
+from aiperf_hpc.verification.verdict import RunVerdict, assurance_of, suffices
 
 BROKEN = tuple(
     Violation(rule=rule, reason=reason)
@@ -40,7 +43,8 @@ def test_an_invalid_run_is_consistent_and_unofficial(
     assert main(["verify", str(root)]) == 0
     *rules, evidence, records, result = capsys.readouterr().out.splitlines()
     assert evidence == (
-        "evidence: self-reported: no trusted signature, no trusted witness, no re-execution"
+        "evidence: self-reported: no trusted signature, no trusted witness, "
+        "no sufficient re-execution"
     )
     assert records == "records: consistent; unsigned"
     assert result.startswith("result: unofficial: duration: ")
@@ -142,6 +146,30 @@ def test_a_closed_result_is_signed_and_witnessed_or_executed_again(
     assert ("evidence: self-reported: " in verdict.result) == (division is not Division.CLOSED)
     other = Judgement(Division.OPEN, ())
     assert assured(other, run, Assurance(False, False)) is other
+
+
+@pytest.mark.parametrize(
+    ("population", "sampled", "enough"),
+    [(100, 1, False), (100, 9, False), (100, 10, True), (3, 2, False), (3, 3, True), (0, 0, False)],
+)
+def test_a_few_reexecuted_trials_do_not_replace_a_witness(
+    population: int, sampled: int, *, enough: bool
+) -> None:
+    assert suffices(executed(population, sampled)) is enough
+
+
+def executed(population: int, sampled: int) -> Outcome:
+    trials = [("r0-t0", BEST), *((f"r0-t{n}", f"drawn {n}") for n in range(1, sampled + 1))]
+    reexecuted = tuple(
+        ReexecutedTrial(
+            trial=name, selected_by=why, epoch=1, verdict=Verdict.PASSED, failure="", checks=()
+        )
+        for name, why in trials
+    )
+    return Outcome(
+        passed=True, seed="s", seed_origin="as given", population=population, stored=population,
+        engine="torch", device="cpu", trials=reexecuted,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
