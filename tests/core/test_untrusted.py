@@ -15,6 +15,7 @@ from aiperf_hpc.untrusted.files import (
     MOST_YAML_VALUES,
     NotRegularError,
     bytes_inside,
+    last_lines_inside,
     open_inside,
     open_regular,
     parsed_json,
@@ -41,6 +42,27 @@ def test_a_file_of_a_run_is_read_also_where_the_run_is_named_by_a_link(run: Path
     link.symlink_to(run)
     assert bytes_inside(link, link / "report" / "file") == b"inside"
     assert bytes_inside(run, path_inside(run, "report/file")) == b"inside"
+
+
+@pytest.mark.parametrize(
+    ("content", "most", "expected"),
+    [
+        ("one\ntwo\nthree\n", 100, ["two", "three"]),
+        ("one\ntwo\nthree", 9, ["two", "three"]),
+        ("one\ntwo\nthree", 8, ["three"]),
+        ("one\ntwo\nthree", 3, ["hree"]),
+        ("a\x0cb\u2028c\nd\r\n", 100, ["a\x0cb\u2028c", "d"]),
+        ("\r 0%\r 50%\r100%\nend\n", 100, ["100%", "end"]),
+        ("\r 0%\r 50%\r100%", 8, ["100%"]),
+        ("one\n\n", 100, ["one", ""]),
+        ("", 100, []),
+    ],
+)
+def test_only_newlines_end_lines_and_a_cut_line_is_left_out(
+    run: Path, content: str, most: int, expected: list[str]
+) -> None:
+    (run / "log").write_bytes(content.encode())
+    assert last_lines_inside(run, run / "log", 2, most) == expected
 
 
 @pytest.mark.parametrize(

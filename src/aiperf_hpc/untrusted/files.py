@@ -131,14 +131,23 @@ def bytes_inside(root: Path, path: Path, most: int = MOST_BYTES) -> bytes:
 def last_lines_inside(root: Path, path: Path, lines: int, most: int) -> list[str]:
     """Return the last lines of a text file of a run, from at most ``most`` bytes at its end.
 
-    A file that does not exist has no lines. Raises the errors of ``open_inside``.
+    Of a line with carriage returns, such as a progress bar, the text after the last one is
+    returned. A first line that is cut is returned only if there is no other. A file that does not
+    exist has no lines. Raises the errors of ``open_inside``.
     """
     try:
         with open_inside(root, path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-            return file.read(most).decode(errors="backslashreplace").splitlines()[-lines:]
+            start = max(0, os.fstat(file.fileno()).st_size - most - 1)
+            file.seek(start)
+            content = file.read(most + 1)
     except FileNotFoundError:
         return []
+    if not content:
+        return []
+    found = content.decode(errors="backslashreplace").removesuffix("\n").split("\n")
+    if start and len(found) > 1 and "\r" not in found[0]:
+        del found[0]  # Cut, or empty because the byte before the last ``most`` bytes ends a line.
+    return [line.removesuffix("\r").rpartition("\r")[2] for line in found[-lines:]]
 
 
 def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:
