@@ -34,6 +34,9 @@ GAP_INTERVALS: Final = 3.0
 """Maximum number of intervals between two recorded digests, or two sent to a trusted witness."""
 GAP_SECONDS: Final = 60.0
 """Seconds that are added to these intervals for delays of storage and network."""
+MOST_PAUSES: Final = 3
+"""Number of pauses between two recorded digests that do not count as work; later ones count as
+``PAUSE_SECONDS``."""
 LATE: Final = 60.0
 """Seconds before the end in which processes other than trainers may still have written."""
 
@@ -141,14 +144,21 @@ def digests(run: Evidence) -> Findings:
 def _missing(run: Evidence, own: Journal) -> Iterator[str]:
     """Digests were recorded while a primary worked, and at the end of the run.
 
-    A pause without any record does not count as work: the primary may have been suspended.
+    The first pauses without any record do not count as work: the primary may have been suspended.
     """
     most = longest_gap(run.config.digest_seconds)
     begins = {each.utc for each in own.digests} | {each.start.utc for each in own.processes}
     silent = longest = 0.0
+    pauses = 0
     for before, utc in pairwise(own.times):
-        gap = utc - before
-        silent = 0.0 if utc in begins else silent + (gap if 0.0 < gap <= PAUSE_SECONDS else 0.0)
+        gap = max(utc - before, 0.0)
+        if utc in begins:
+            silent, pauses = 0.0, 0
+        elif gap <= PAUSE_SECONDS:
+            silent += gap
+        else:
+            pauses += 1
+            silent += PAUSE_SECONDS if pauses > MOST_PAUSES else 0.0
         longest = max(longest, silent)
     if longest > most:
         yield (

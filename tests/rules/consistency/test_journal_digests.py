@@ -189,6 +189,17 @@ def test_a_working_primary_that_records_no_digests_is_found(tmp_path: Path, *, f
     assert "at most 150 s are allowed" in found
 
 
+@pytest.mark.parametrize(("pauses", "passed"), [(3, True), (5, True), (6, False)])
+def test_regular_pauses_do_not_hide_missing_digests(
+    tmp_path: Path, pauses: int, *, passed: bool
+) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    beat(run, pauses * 61.0, 61.0)
+    run.end()
+    assert (failures(run.paths) == []) is passed
+
+
 def test_a_suspended_and_a_killed_primary_record_no_digests(tmp_path: Path) -> None:
     run = HeadedRun(tmp_path / "run")
     run.turn()
