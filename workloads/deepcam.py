@@ -83,7 +83,7 @@ def _schedule(config: RunConfig) -> Findings:
             yield "decays to fractions of the peak; a single decay factor is required (factor)"
     elif chosen.name == "cosine":
         if chosen.decay_steps is None:
-            yield "a cosine of the trial's length; its steps are stated (decay_steps)"
+            yield "a cosine over the length of the trial; state its number of steps (decay_steps)"
     else:
         yield f"{chosen.name}; multi_step or cosine is required"
 

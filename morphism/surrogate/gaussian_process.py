@@ -351,7 +351,7 @@ class Surrogate:
         return first
 
     def _arrange(self, observed: Mapping[str, Repeats]) -> None:
-        """Order the rows as these observations, which are all that is known."""
+        """Keep only these observations, in their order."""
         rows = [self._row[graph] for graph in observed]
         self._vectors, self._origin = self._vectors[rows], self._vectors[rows[0]].copy()
         self._repeats = list(observed.values())

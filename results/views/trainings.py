@@ -279,7 +279,7 @@ def _what(found: ModelsStatus, metric: str) -> Iterator[str]:
     if found.models_per_minute is not None:
         yield f"{found.models_per_minute:.4g} models per minute"
     if without := found.started - found.completed:  # In progress, failed, or interrupted.
-        yield f"{without} more without an end"
+        yield f"{without} more did not finish"
 
 
 def _how(found: ModelsStatus) -> Iterator[str]:

@@ -166,7 +166,7 @@ def _of_run(view: RunView) -> Iterator[_Happening]:
         text = f"{what}: process {start.pid} on {start.host}"
         yield _Happening(utc, EventKind.RUN, "primary", text)
     for utc, request in history.stop_requests:
-        text = f"the replicas were requested to stop: {request.reason}"
+        text = f"a stop was requested: {request.reason}"
         yield _Happening(utc, EventKind.RUN, "primary", text)
     if history.primary_failure is not None:
         text = f"the primary failed: {history.primary_failure}"

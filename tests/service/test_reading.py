@@ -209,7 +209,7 @@ def test_a_request_to_stop_has_its_time(tmp_path: Path) -> None:
     (event,) = [
         each
         for each in EventsQuestion(EventLog(), EventsQuery())(RunView.read(paths)).events
-        if each.text == "the replicas were requested to stop: interrupted by the user"
+        if each.text == "a stop was requested: interrupted by the user"
     ]
     assert event.utc == asked
     assert event.elapsed_seconds == pytest.approx(90.0)

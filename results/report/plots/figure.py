@@ -259,8 +259,8 @@ def evenly(count: int, most: int) -> list[int]:
 
 def _data_of(figure: Figure) -> str:
     """Return the labelled data of a figure as CSV: a column for each axis label, and a row for each
-    point. Artists without a label are decoration. A panel without a label of its vertical axis has
-    the one to its left."""
+    point. Artists without a label are decoration. A panel without a y label takes that of the panel
+    to its left."""
     rows, vertical = list[dict[str, str]](), "y"
     for axes in figure.axes:
         horizontal = axes.get_xlabel() or "x"

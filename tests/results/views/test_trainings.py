@@ -190,7 +190,7 @@ def test_models_that_are_trained_at_once_are_counted_by_the_minute(tmp_path: Pat
     assert how == "weak scaling: 2 concurrent models, each on 1 node, 1 rank"
     assert what == (
         "3 of 3 reached 70.00%, in 2 min 01 s each (median); 0.75 models per minute; "
-        "1 more without an end"
+        "1 more did not finish"
     )
 
 
@@ -259,7 +259,7 @@ def test_what_has_not_reached_the_target_counts_for_no_rate(tmp_path: Path) -> N
     assert (found.started, found.completed, found.reached) == (2, 1, 0)
     assert found.models_per_minute is None
     assert found.median_seconds is None
-    assert model_lines(found, "accuracy")[1] == "0 of 1 reached 70.00%; 1 more without an end"
+    assert model_lines(found, "accuracy")[1] == "0 of 1 reached 70.00%; 1 more did not finish"
 
 
 def test_without_a_target_a_model_is_trained_when_it_has_ended(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Seen(Value):
     journal_lines: dict[str, Count]
     """Number of lines of each journal of the replica, by its path below the replica's folder."""
     malformed: Count = 0
-    """Number of those lines that are no records in their place."""
+    """Number of malformed or misplaced lines among them."""
     missing: tuple[str, ...] = ()
     """Trials whose weights were found missing, although no record that was read says so."""
 
