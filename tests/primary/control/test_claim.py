@@ -20,7 +20,7 @@ from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import MACHINE, RunWriter, replica_started, run_ended, run_started
 
 from aiperf_hpc import cli
-from aiperf_hpc.cli import control
+from aiperf_hpc.cli import control, primary
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.host.processes import ProcessId, this_machine, this_process
 from aiperf_hpc.primary.control import claim as claims
@@ -369,6 +369,18 @@ def test_stop_ends_a_run_whose_digests_cannot_be_written(
     view.refresh()
     assert view.history.run_ended is not None
     assert "no final digests of the journals were recorded: " in capsys.readouterr().err
+
+
+def test_a_run_is_resumed_without_digests_whose_file_is_damaged(
+    dead_run: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with primary._digests_writer(dead_run, no_retry) as writer:
+        assert writer is not None
+    dead_run.journal_digests.unlink()
+    dead_run.journal_digests.mkdir()
+    with primary._digests_writer(dead_run, no_retry) as writer:
+        assert writer is None
+    assert "no journal digests are recorded: " in capsys.readouterr().err
 
 
 def test_conduct_refuses_a_started_run(
