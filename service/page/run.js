@@ -230,7 +230,7 @@ export function runView(main, frame, name) {
     const each = named(form.dataset.of);
     restart(each, { filters, path: each.part in FILTERED ? FILTERED[each.part](filters) : each.path, offset: 0 });
     if (each.part === "events") keep([]);
-    if (each.part === "output") fill("output", null);
+    if (each.part === "output") fill("output", each.path && h("p", { class: "none" }, "Loading."));
   }
 
   for (const form of main.querySelectorAll("form[data-of]")) {

@@ -179,7 +179,11 @@ def test_the_output_of_a_replica_is_followed(page: Page, live: LiveRun) -> None:
     page.holds("document.querySelectorAll('[data-of=output] option').length === 3")
     page.enter("[data-of=output] select", "r0")
     page.shows("[data-part=output]", "r0 has printed nothing.")
-    page.enter("[data-of=output] select", "r1")
+    page.enter("[data-of=output] select", "")
+    page.shows("[data-part=output]", "Select a replica to read its output.")
+    change = "(it.value = 'r1', it.dispatchEvent(new Event('change', {bubbles: true})))"
+    text = "document.querySelector('[data-part=output]').textContent"
+    assert page.of("[data-of=output] select", f"({change}, {text})") == "Loading."
     page.shows("[data-part=output]", "The last 200 lines")
     with log.open("a") as file:
         file.write(f"{hostile}\x1b[2J\n")
