@@ -173,7 +173,8 @@ def imported_modules(rank: int) -> ModulesImported:
     found = find_imports(sys.modules, tuple(os.path.join(folder, each) for each in _GENERATED))
     try:
         package = current_package_digest()
-    except OSError:
+    except OSError as error:
+        sys.stderr.write(f"aiperf: rank {rank}: cannot hash the installed package: {error}\n")
         package = ""
     return ModulesImported(
         rank=rank,

@@ -18,7 +18,13 @@ from aiperf_hpc.errors import PreflightError
 from aiperf_hpc.host.machine import BOUND
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.replica import node_check
-from aiperf_hpc.replica.node_check import check_dataset, check_node, checked_dataset, checked_engine
+from aiperf_hpc.replica.node_check import (
+    check_dataset,
+    check_node,
+    checked_dataset,
+    checked_engine,
+    imported_modules,
+)
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
@@ -148,3 +154,15 @@ def test_a_dataset_is_loaded_from_its_copy_on_the_node(tmp_path: Path) -> None:
     )
     with pytest.raises(PreflightError, match=f"{NODE}.*{tmp_path / 'cache'}/cifar10-"):
         checked_dataset(asked, 1)  # It reads the copy, which has no images.
+
+
+def test_an_unreadable_package_has_no_digest_and_the_reason_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> str:
+        raise PermissionError(13, "Permission denied", "/site/clock.py")
+
+    monkeypatch.setattr(node_check, "current_package_digest", fail)
+    assert imported_modules(3).package_sha256 == ""
+    error = "aiperf: rank 3: cannot hash the installed package: [Errno 13] Permission denied"
+    assert capsys.readouterr().err.startswith(error)
