@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import metadata
@@ -13,11 +14,13 @@ from threadpoolctl import threadpool_limits
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import in_words
+from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.morphism.search import load_searcher
 from aiperf_hpc.morphism.search.base import VERSION, Choice, SearchSpaceExhaustedError, View
 from aiperf_hpc.morphism.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.records import JOURNALS
 from aiperf_hpc.rules.rule import Checked, Each, Findings, Note
 from aiperf_hpc.run.history import Proposal, RunHistory
 from aiperf_hpc.run.journal import JournalReader
@@ -29,8 +32,9 @@ SAMPLE: Final = 32
 """Maximum number of proposals that are chosen again."""
 MOST_GRAPHS: Final = 8192
 """Maximum number of graphs, summed over the proposals, from which the guided searcher learns."""
-MOST_CAUSE: Final = 200
-"""Maximum length of an unexpected error's description."""
+MOST_TEXT: Final = 200
+"""Maximum length of a quoted name or of an unexpected error's description."""
+TRAINER_JOURNAL: Final = "journal.jsonl"
 NUMERICS: Final = ("numpy", "scipy")
 """Packages whose versions may change random numbers and the guided searcher's results."""
 
@@ -129,12 +133,15 @@ class _SearchAgain:
             AIPerfError: the choice cannot be repeated.
         """
         proposed = proposal.proposed
+        for seen in (proposed.seen, proposed.learned):
+            if seen is not None and (impossible := self._impossible(proposal, seen)):
+                return impossible
         try:
             choice = self._choice(proposal)
         except SearchSpaceExhaustedError as error:
             chosen = f"none ({error})"
         except (ValueError, ArithmeticError, LookupError) as error:  # Of fabricated records.
-            what = f"{type(error).__name__}: {error}"[:MOST_CAUSE]
+            what = f"{type(error).__name__}: {error}"[:MOST_TEXT]
             raise _NotRepeatedError(f"its searcher fails with {what}") from error
         else:
             steps = tuple(step.to_data() for step in choice.morphisms)
@@ -147,6 +154,42 @@ class _SearchAgain:
             f"{proposed.parent} grown by {in_words(proposed.morphisms)}; "
             f"from the records that it had read, its searcher chooses {chosen}"
         )
+
+    def _impossible(self, proposal: Proposal, seen: Seen) -> str | None:
+        """Return why a searcher cannot have read what its proposal states, or None."""
+        machine = self._run.history.replicas[proposal.replica].machine
+        files = None if machine is None else machine.versions.get(FILES)
+        if seen.version != VERSION and files == package_digest():
+            return f"it states version {seen.version} of its searcher, which has version {VERSION}"
+        for name, lines in seen.journal_lines.items():
+            if lines and (wrong := self._wrong_journal(proposal, name, lines)):
+                return f"it states {lines:,} lines of {name[:MOST_TEXT]!r}, {wrong}"
+        return None
+
+    def _wrong_journal(self, proposal: Proposal, name: str, lines: int) -> str | None:
+        """Return why a proposal's searcher cannot have read these lines of a journal, or None.
+
+        Lines that it had read may honestly be missing if their journal, or the trainer's, was lost
+        during the run, or if a power failure ended the attempt before they were on stable storage.
+        """
+        run, path = self._run, self._run.paths.replica(proposal.replica) / name
+        trainer = path.parent / TRAINER_JOURNAL
+        if run.lost_paths & {path, trainer}:
+            return None
+        found = run.history.lines_read.get(path, 0)
+        if not found and not self._may_exist(proposal, name):
+            return "which is not a journal of its replica"
+        if found >= lines or any(problem.path == path for problem in run.history.problems):
+            return None
+        times = run.journal(path if found else trainer).times
+        later = max(times, default=0.0) > proposal.utc + self._tolerance(proposal)
+        return f"which has {found:,}" if later else None
+
+    def _may_exist(self, proposal: Proposal, name: str) -> bool:
+        """Return whether an attempt of a proposal's replica may write a journal of this name."""
+        attempt, _, file = name.partition("/")
+        starts = map(str, self._run.history.replicas[proposal.replica].starts)
+        return attempt in starts and any(re.fullmatch(pattern, file) for pattern in JOURNALS)
 
     def _other_versions(self, proposal: Proposal) -> Iterator[tuple[str, str]]:
         machine = self._run.history.replicas[proposal.replica].machine

@@ -9,6 +9,7 @@ from tests.forgery.conftest import simulated
 from tests.forgery.forger import ForgedRun, of
 from tests.forgery.omissions import complete
 
+from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.morphism.search.base import Choice, View
 from aiperf_hpc.morphism.search.greedy import GreedySearcher
 from aiperf_hpc.morphism.search.guided import GuidedSearcher
@@ -134,6 +135,57 @@ def test_errors_of_searchers_are_noted_with_their_cause(
     assert (checked, failures) == (0, [])
     assert f"its searcher fails with {error.__name__}: " in notes[0]
     assert "cause" in notes[0]
+
+
+def test_a_version_that_the_program_of_the_run_never_had_is_found(run: ForgedRun) -> None:
+    of(run.search(), "proposed")[0]["event"]["seen"]["version"] = 99
+    assert found(run)[2] == [
+        "r0-w0-1: it states version 99 of its searcher, which has version 1",
+    ]
+
+
+def test_searchers_of_other_programs_are_noted(run: ForgedRun) -> None:
+    for replica in ("r0", "r1", "r2"):
+        started = of(run.trainer(replica), "replica_started")[0]["event"]
+        started["machine"]["versions"][FILES] = "0" * 64
+        for proposal in of(run.search(replica), "proposed"):
+            proposal["event"]["seen"]["version"] = 99
+    checked, notes, failures = found(run)
+    assert (checked, failures) == (0, [])
+    assert "the searcher had version 99, not 1" in notes[0]
+
+
+WRONG_JOURNALS = {
+    "/": "which is not a journal of its replica",
+    "../x": "which is not a journal of its replica",
+    "0.0/x.jsonl": "which is not a journal of its replica",
+    "7.0/journal.jsonl": "which is not a journal of its replica",
+    "0.0/search-7.jsonl": "which has 0",
+    "0.0/journal.jsonl": "which has ",
+}
+"""Journals that a proposal cannot have read that far, with the reasons."""
+
+
+@pytest.mark.parametrize("name", WRONG_JOURNALS)
+def test_journals_that_cannot_have_been_read_are_found(run: ForgedRun, name: str) -> None:
+    of(run.search(), "proposed")[0]["event"]["seen"]["journal_lines"][name] = 10**6
+    (failure,) = found(run)[2]
+    assert failure.startswith("r0-w0-1: it states 1,000,000 lines of ")
+    assert WRONG_JOURNALS[name] in failure
+
+
+@pytest.mark.parametrize("why", ["lost journal", "power failure"])
+def test_lines_that_may_have_been_lost_are_noted(
+    run: ForgedRun, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    of(run.search(), "proposed")[0]["event"]["seen"]["journal_lines"]["0.0/journal.jsonl"] = 10**6
+    if why == "lost journal":
+        monkeypatch.setattr(Evidence, "lost_paths", {run.paths.replica("r0") / "0.0/journal.jsonl"})
+    else:  # No record is later than the proposal.
+        monkeypatch.setattr(Evidence, "tolerance", lambda *_: 1e6)
+    _, notes, failures = found(run)
+    assert failures == []
+    assert "the journals that it had read are missing or shorter" in notes[0]
 
 
 def test_the_limit_of_graphs_holds_before_a_searcher_learns(
