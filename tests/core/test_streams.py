@@ -173,7 +173,7 @@ def unspecified(tree: ast.AST) -> Iterator[int]:
         text = words.get("text", words.get("universal_newlines"))
         by_locale = (
             isinstance(text, ast.Constant) and text.value is True,
-            name == "read_text" and not texts,
+            name == "read_text" and not texts and ast.unparse(call.func) != METADATA,
             name == "write_text" and "utf-8" not in texts,
             name == "open" and not opens_bytes(call, texts),
         )
@@ -181,6 +181,8 @@ def unspecified(tree: ast.AST) -> Iterator[int]:
             yield call.lineno
 
 
+METADATA = "distribution.read_text"
+"""What reads an installed distribution's metadata, always as UTF-8."""
 NO_FILES = ("self", "self.only", "served", "browser")
 """What opens a run that is served, or a page."""
 

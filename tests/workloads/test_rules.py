@@ -174,7 +174,7 @@ def test_a_preset_starts_from_the_official_network(
         ("deepcam", "optimizer", "training.weight_decay_of=kernels", "kernels; all is required"),
         ("deepcam", "optimizer", NO_NORM, "max_gradient_norm is none; 1.0 is required"),
         ("deepcam", "schedule", "training.schedule={name: linear}", "linear; multi_step or cosine"),
-        ("deepcam", "schedule", "training.schedule={name: cosine}", "are stated (decay_steps)"),
+        ("deepcam", "schedule", "training.schedule={name: cosine}", "its number of steps"),
         ("deepcam", "schedule", "training.schedule.milestone_unit=epoch", "decays after epochs"),
         ("deepcam", "schedule", "training.schedule.factors=[0.5]", "a single decay factor"),
         ("deepcam", "schedule", "training.schedule.interval=epoch", "it must change per step"),
