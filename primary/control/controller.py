@@ -144,13 +144,11 @@ class Controller:
                 wait_limit=self._launcher.wait_limit or WaitLimit(),
             )
         about = [*self._timekeeping.at_start(), *([] if first else self._lost_before())]
-        if started.mono >= self._deadline:
-            self._run.journal.append_all([*about, *self._new_digests(), RunEnded(reason=TIME_OVER)])
-            return TIME_OVER
-        if self._interrupts.count and first:
-            # The replicas of a resumed run may be active: it is stopped like any other run.
-            self._run.journal.append_all([*self._new_digests(), RunEnded(reason=INTERRUPTED)])
-            return INTERRUPTED
+        over = TIME_OVER if started.mono >= self._deadline else INTERRUPTED
+        # The replicas of a resumed run may be active: it is stopped like any other run.
+        if over == TIME_OVER or (self._interrupts.count and first):
+            self._run.journal.append_all([*about, *self._new_digests(), RunEnded(reason=over)])
+            return over
         if self._run.description is not None:
             about.append(SystemDescribed(rank=None, description=self._run.description))
         if about:

@@ -15,6 +15,7 @@ from tests.support.clock import Clock
 from tests.support.host_clocks import clocks
 from tests.support.nodes import node, rank
 from tests.support.present import present
+from tests.support.rules import check_rule
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import replica_started, run_started, trial_started
@@ -286,9 +287,14 @@ def test_a_run_that_is_interrupted_before_it_is_launched_is_not(tmp_path: Path) 
     def interrupted(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    reason, events = run(tmp_path, told, file_clock=interrupted)
+    now = clocks(SYSTEM.utc(), SYSTEM.monotonic()).clocks
+    reason, events = run(
+        tmp_path, told, file_clock=interrupted, digest_seconds=1.0, read_clocks=lambda folder: now
+    )
     assert reason == "interrupted by the user"
-    assert [event.type for event in events] == ["run_started", "run_ended"]
+    found = ["run_started", "clocks_read", "digests_recorded", "run_ended"]
+    assert [event.type for event in events] == found
+    assert check_rule("timekeeping", RunPaths(tmp_path)).failures == ()
 
 
 def test_nohup_keeps_a_run_from_ending_with_its_terminal(tmp_path: Path) -> None:
