@@ -242,6 +242,19 @@ def test_a_changed_file_of_a_distribution_is_found(environment: Environment, tex
     assert environment.found("sgd") == ({}, [str(file)])
 
 
+def test_a_changed_startup_file_of_a_distribution_is_found(environment: Environment) -> None:
+    file = environment.install("start.pth", "import json\n")
+    assert environment.found() == ({}, [])
+    file.write_text("import csv\n")
+    assert environment.found() == ({}, [str(file)])
+
+
+def test_a_changed_file_of_conda_is_found(environment: Environment) -> None:
+    modules = _of_conda(environment)
+    file = written(environment.site / "plain.py", "x = 2\n")
+    assert environment.found(modules) == ({}, [str(file)])
+
+
 def test_a_file_of_the_systems_packages_is_known(
     environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

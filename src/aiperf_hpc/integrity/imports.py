@@ -1,8 +1,8 @@
 """Imported files that belong neither to this package, to Python, nor to an installed distribution.
 
 Such a file may replace a library's code: ``sitecustomize``, a module on PYTHONPATH with a library's
-name, or a ``.pth`` file with code that Python runs when it starts. Python files of distributions
-are compared with the SHA-256 that their installer recorded.
+name, or a ``.pth`` file with code that Python runs when it starts. Python and ``.pth`` files of
+distributions are compared with the SHA-256 that their installer recorded.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def find_imports(modules: Mapping[str, Any], generated: tuple[str, ...] = ()) ->
     modified = {each for each, own in rows.items() if all(_differs(each, row) for row in own)}
     if foreign or modified:
         conda = _conda_files()
+        modified |= {each for each in foreign & conda.keys() if conda[each] and _is_text(each)}
         foreign -= conda.keys()
         modified = {each for each in modified if conda.get(each) != _sha256(each)}
     return Imports(
@@ -202,11 +203,11 @@ def _hexadecimal(digest: str) -> str:
 
 
 def _differs(file: str, row: _Row) -> bool:
-    """Return whether a Python file differs from the installed one.
+    """Return whether a Python or ``.pth`` file differs from the installed one.
 
     Only a file that changed after the installation is read: a process imports thousands of files.
     """
-    if not row.sha256 or not file.endswith(".py"):
+    if not row.sha256 or not _is_text(file):
         return False
     try:
         status = os.stat(file)
@@ -215,6 +216,10 @@ def _differs(file: str, row: _Row) -> bool:
     if str(status.st_size) == row.size and status.st_ctime <= row.recorded:
         return False
     return _sha256(file) != row.sha256
+
+
+def _is_text(file: str) -> bool:
+    return file.endswith((".py", ".pth"))
 
 
 def _packaged(files: set[str]) -> set[str]:
