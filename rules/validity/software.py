@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from aiperf_hpc.integrity.imports import Imports, find_imports
+from aiperf_hpc.integrity.imports import MOST, Imports, find_imports
 from aiperf_hpc.integrity.release import FILES, list_digest, released
 from aiperf_hpc.rules.rule import Each, Findings, Found, first_reasons
 from aiperf_hpc.rules.validity.evidence import RunEvidence
@@ -123,6 +123,8 @@ def _replacements(found: Imports) -> Iterator[str]:
     for path, digest in found.foreign.items():
         if digest not in _ALLOWED:
             yield f"{path} belongs to no installed distribution; remove it or start without it"
+    if len(found.foreign) >= MOST:  # Others may not be listed.
+        yield f"{MOST} or more imported files belong to no installed distribution; remove them"
     for path in found.modified:
         yield f"{path} differs from the installed file of its distribution; reinstall it"
 

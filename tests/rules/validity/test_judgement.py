@@ -128,6 +128,7 @@ FAILED = {"reason": "failed: EngineError"}
 
 
 VIRTUALENV = {"/env/_virtualenv.pth": hashlib.sha256(b"import _virtualenv").hexdigest()}
+MANY = {f"/{n}{path}": sha256 for n in range(100) for path, sha256 in VIRTUALENV.items()}
 
 
 @pytest.mark.parametrize(
@@ -169,6 +170,8 @@ def test_the_first_network_is_resnet50() -> None:
          "/a/json.py belongs to no installed distribution; remove it or start without it"),
         (of(records.ModulesImported, foreign={"/env/_virtualenv.py": "0" * 64}), "release",
          "/env/_virtualenv.py belongs to no installed distribution; remove it or start without it"),
+        (of(records.ModulesImported, foreign=MANY), "release",
+         "100 or more imported files belong to no installed distribution; remove them"),
         (of(records.ModulesImported, modified=("/lib/torch/optim/sgd.py",)), "release",
          "/lib/torch/optim/sgd.py differs from the installed file of its distribution; reinstall"),
         (of(records.ModulesImported, package_sha256="ab" * 32), "release",
