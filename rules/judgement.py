@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.rules import registry
@@ -12,6 +13,9 @@ from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.result import WORKLOAD, Assurance
 from aiperf_hpc.rules.validity.settings import Declared, declared
 from aiperf_hpc.run.manifest import RunManifest
+
+IF_ASSURED: Final = f"if it is {registry.ASSURANCE.requirement}"
+"""The condition of a closed result: a run cannot establish it itself (``assured``)."""
 
 
 @dataclass(frozen=True, slots=True)

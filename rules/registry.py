@@ -148,7 +148,7 @@ CLOSED: Final[Sequence[Rule[RunEvidence]]] = (
     Rule("accelerators", "all", replicas.accelerators),
 )
 """Additional rules of the closed division."""
-ASSURANCE: Final = Rule("evidence", "signed and witnessed, or re-executed", result.assurance)
+ASSURANCE: Final = Rule("evidence", "re-executed, or signed and witnessed", result.assurance)
 """The rule of the closed division that only a verifier can check, after the run was signed."""
 CONSTANT_NODES: Final = Rule("constant nodes", "constant", replicas.constant_nodes)
 EARLIER: Final[Sequence[Rule[RunEvidence]]] = (

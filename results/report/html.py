@@ -40,6 +40,7 @@ from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
+from aiperf_hpc.rules.judgement import IF_ASSURED
 from aiperf_hpc.trial import Machine
 
 MOST_REPLICAS = 48
@@ -73,6 +74,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             document=document,
             quantities=quantities_in(View.REPORT),
             metric=metric,
+            if_assured=IF_ASSURED,
             plots=score_plots(fine, document.series),
             telemetry_plots=telemetry_plots(document.telemetry),
             queue=list(clock_lines(document.clock)),

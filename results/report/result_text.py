@@ -18,6 +18,7 @@ from aiperf_hpc.results.views.quantities import Format, Quantity, View, quantiti
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
+from aiperf_hpc.rules.judgement import IF_ASSURED
 from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.streams import without_controls
 from aiperf_hpc.system.summary import machine_line
@@ -158,7 +159,8 @@ def _division(document: Report) -> Iterator[str]:
         return
     asked = document.requested_division
     was = "none was requested" if asked is None else f"{asked} was requested"
-    yield f"Division: {document.division or NONE} ({was})"
+    condition = f", {IF_ASSURED}" if document.division is Division.CLOSED else ""
+    yield f"Division: {document.division or NONE}{condition} ({was})"
     if document.declared:
         yield "Declared differences from the closed division:"
         yield from (f"    {each}" for each in document.declared)

@@ -38,12 +38,11 @@ from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
+from aiperf_hpc.rules.judgement import IF_ASSURED
 from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.untrusted.files import bytes_inside, require_no_link
 
-PENDING = ", if it is signed and witnessed, or re-executed"
-"""What the closed division requires in addition, which a run cannot establish itself."""
 RESULT_INDENT = 17
 """Width of the titles in the summary's lines."""
 
@@ -288,7 +287,7 @@ def _division_of(view: RunView) -> str:
     if judgement.division is None:
         return ""
     declared = "; ".join(map(str, judgement.declared)) or "nothing declared"
-    said = PENDING if judgement.division is Division.CLOSED else f": {declared}"
+    said = f", {IF_ASSURED}" if judgement.division is Division.CLOSED else f": {declared}"
     return f", {judgement.division} division{said}"
 
 
