@@ -83,6 +83,7 @@ def _row(run: RunDetails) -> dict[str, object]:
         "division": run.division,
         "declared": run.declared,
         "violations": run.violations,
+        "closed_violations": run.closed_violations,
     }
 
 
@@ -148,8 +149,12 @@ def _entry(name: str, paths: RunPaths, trusted: Trusted) -> tuple[RunDetails, Pr
         found = RunDetails.of(view, name)
         if found.division is Division.CLOSED:
             judged = assured(view.judgement(), view.manifest, assurance_of(trusted, results))
-            why = (*judged.violations, *judged.closed_violations)
-            found = found.model_copy(update={"division": judged.division, "violations": why})
+            changed = {
+                "division": judged.division,
+                "violations": tuple(judged.violations),
+                "closed_violations": judged.closed_violations,
+            }
+            found = found.model_copy(update=changed)
         if key is None:
             violations = (*found.violations, UNSIGNED)
             found = found.model_copy(update={"division": None, "violations": violations})

@@ -33,7 +33,7 @@ def _ranked(division: Division, entries: Sequence[RunDetails]) -> Table:
         words=_words(columns),
         notes=(
             *(f"{e.name} declares {'; '.join(e.declared)}." for e in entries if e.declared),
-            *(f"{e.name} is not closed: {each}." for e in entries for each in e.violations),
+            *(f"{e.name} is not closed: {each}." for e in entries for each in e.closed_violations),
             *(f"{e.name}: {e.witness}." for e in entries),
         ),
     )

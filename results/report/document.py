@@ -79,7 +79,7 @@ class Report(Value):
     declared: tuple[DeclaredSetting, ...] = ()
     """Settings that deviate from the closed division."""
     closed_violations: tuple[Violation, ...] = ()
-    """Reasons why it is not official in the closed division, if another engine was requested."""
+    """Reasons why it is not official in the closed division, unless that division was requested."""
     valid: bool
     violations: tuple[Violation, ...]
     """Violated rules, each with a reason."""

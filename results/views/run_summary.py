@@ -131,6 +131,8 @@ class RunDetails(RunSummary):
     """Settings that deviate from the closed division."""
     violations: tuple[Violation, ...]
     """Violated rules, each with its reason."""
+    closed_violations: tuple[Violation, ...] = ()
+    """Reasons of a verifier why a run that satisfies the closed division's rules is open."""
     signed_by: str = ""
     """Key of the signature, and whether it was not compared with trusted keys; empty if the
     signature was not checked."""

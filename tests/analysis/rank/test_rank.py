@@ -108,6 +108,8 @@ def test_a_closed_run_that_nobody_witnessed_is_ranked_as_open(ranking: Ranking) 
     assert "nodes1 is not closed: evidence: self-reported: " in " ".join(
         note for table in tables_of(ranking) for note in table.notes
     )
+    assert "<dt>not closed</dt><dd>evidence: self-reported: " in render(ranking)
+    assert [entry.violations for entry in ranking.valid] == [(), ()]
 
 
 def test_a_run_is_no_copy_of_one_that_is_excluded(
