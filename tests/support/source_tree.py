@@ -50,14 +50,8 @@ Git = Callable[..., str]
 
 def git_in(folder: Path) -> Git:
     def git(*arguments: object) -> str:
-        identity = (
-            "-c",
-            "user.name=n",
-            "-c",
-            "user.email=e@example.org",
-            "-c",
-            "commit.gpgsign=false",
-        )
+        settings = ("user.name=n", "user.email=e@example.org", "commit.gpgsign=false")
+        identity = [part for setting in settings for part in ("-c", setting)]
         done = subprocess.run(
             ["git", "-C", str(folder), *identity, *map(str, arguments)],
             check=True,
