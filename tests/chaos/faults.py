@@ -12,7 +12,7 @@ from functools import partial
 
 from tests.chaos.tormented import Fault, TormentedRun
 from tests.slurm.test_faults import kill_job, kill_step, pid
-from tests.support.processes import MAY_HAVE_ENDED, visible
+from tests.support.processes import kill, visible
 
 from aiperf_hpc.deploy.local_cluster import (
     cut_link,
@@ -75,8 +75,7 @@ def _lives_again(run: TormentedRun, victim: str) -> Fault:
 @_of_replica
 def _kill_replica(run: TormentedRun, _: random.Random, victim: str) -> Fault:
     fault = _lives_again(run, victim)
-    with MAY_HAVE_ENDED:
-        os.kill(pid(run.history, victim), signal.SIGKILL)
+    kill([pid(run.history, victim)])
     return fault
 
 
@@ -92,8 +91,7 @@ def _kill_worker(run: TormentedRun, _: random.Random, victim: str) -> Fault | No
     before = _workers(run, victim)
     if not before:
         return None
-    with MAY_HAVE_ENDED:
-        os.kill(min(before), signal.SIGKILL)
+    kill([min(before)])
     return Fault("", victim, time.time(), lambda run: bool(_workers(run, victim) - before))
 
 
@@ -216,14 +214,12 @@ def _fill_disk(run: TormentedRun, rng: random.Random) -> Fault | None:
 @_of_replica
 def _stop_replica(run: TormentedRun, rng: random.Random, victim: str) -> Fault:
     process = pid(run.history, victim)
-    with MAY_HAVE_ENDED:
-        os.kill(process, signal.SIGSTOP)
+    kill([process], signal.SIGSTOP)
     run.busy.add(f"stopped {victim}")
 
     def again() -> None:
         run.busy.discard(f"stopped {victim}")
-        with MAY_HAVE_ENDED:
-            os.kill(process, signal.SIGCONT)
+        kill([process], signal.SIGCONT)
 
     return _goes_on(victim, f"stopped {_after(run, rng.uniform(2.0, 15.0), again)}")
 

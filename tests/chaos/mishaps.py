@@ -30,24 +30,23 @@ from pathlib import Path
 from tests.chaos.tormented import CONFIG, say
 from tests.end_to_end.conftest import LiveRun
 from tests.support.command import AIPERF
-from tests.support.processes import MAY_HAVE_ENDED, visible
+from tests.support.processes import kill, visible
+from tests.support.rules import failures_by_rule
 
-from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.verification.audit import verify
 
 FAULTY_HOST = Path(__file__).with_name("faulty_host")
 REPLICAS = ("r0", "r1")
 CLOCKS = ("primary", *REPLICAS)
-"""Whose clocks can be set, in the order of clock.c."""
+"""Owners of adjustable clocks, in the order of clock.c."""
 HOURS = 0.006
 OPTIONS = ("--nodes", len(REPLICAS), "--set", "journal.digest_interval_seconds=1")
 START_SECONDS, END_SECONDS, QUIET_SECONDS = 90.0, 240.0, 20.0
 PAUSE_SECONDS = (0.3, 3.0)
 """Seconds between two mishaps, and before the end."""
 MISSED_SECONDS = (2.0, 5.0)
-"""Seconds for which something is suspended or full: more heartbeats than others wait for."""
+"""Seconds for which a process is suspended or a disk is full: more than heartbeats may be late."""
 LATE_SECONDS = 4.0
 TAILS = (b'{"v":2,"seq":', b'{"v":2,"s', bytes(100), b"")
 """What a power cut leaves behind the last record that is on stable storage."""
@@ -93,15 +92,15 @@ def check_clock(library: Path, folder: Path) -> None:
     """
     clocks = folder / "checked-clocks"
     clocks.write_bytes(struct.pack("d", CHECKED_SECONDS).ljust(4096, b"\0"))
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", "import time; print(time.time())"],
         env={**os.environ, "LD_PRELOAD": str(library), "AIPERF_CLOCKS": str(clocks)},
         capture_output=True,
         text=True,
         check=True,
     )
-    if float(told.stdout) - time.time() < CHECKED_SECONDS / 2:
-        raise MishapError(f"{library} does not set the clock: {told.stderr.strip()}")
+    if float(done.stdout) - time.time() < CHECKED_SECONDS / 2:
+        raise MishapError(f"{library} does not set the clock: {done.stderr.strip()}")
 
 
 class UnluckyRun:
@@ -117,8 +116,8 @@ class UnluckyRun:
         """
         self.folder, self.plan, self.rng = folder, plan, plan.rng
         self.happened = ["listed late"] if plan.late else []
-        self.said: list[str] = []
-        """What its primaries printed on standard error."""
+        self.stderr: list[str] = []
+        """Standard error of each of its primaries."""
         self._clocks, self._ahead = folder / "clocks", [0.0] * len(CLOCKS)
         self._clocks.write_bytes(bytes(4096))
         path = [str(FAULTY_HOST)] if plan.late else []
@@ -159,8 +158,8 @@ class UnluckyRun:
         while {history.trials[each.trial].replica for each in history.executions} != set(REPLICAS):
             if self.over or time.monotonic() > deadline:
                 self.live.process.kill()
-                said = self.live.process.communicate()[1]
-                raise MishapError(f"the run does not begin: {said}")
+                stderr = self.live.process.communicate()[1]
+                raise MishapError(f"the run does not begin: {stderr}")
             time.sleep(0.1)
             history.refresh()
 
@@ -187,49 +186,45 @@ class UnluckyRun:
                     self._interrupt()
                 time.sleep(0.1)
                 continue
-            self.said.append(self.live.process.communicate()[1].strip())
+            self.stderr.append(self.live.process.communicate()[1].strip())
             self.live.history.refresh()
             if self.live.history.run_ended is not None:
                 break
             self.live.resume()
         else:
-            raise MishapError(f"the run does not end: {self.said}")
+            raise MishapError(f"the run does not end: {self.stderr}")
         until = time.monotonic() + QUIET_SECONDS
         while self.processes() and time.monotonic() < until:
             time.sleep(0.1)
         if not self.paths.report_manifest.exists():
-            self.command("report")
+            stderr = self.command("report")
+            if not self.paths.report_manifest.exists():
+                raise MishapError(f"the run has no report: {stderr}")
 
     def _interrupt(self) -> None:
-        """Interrupt the primary once, when it has recorded its start and so ends in order."""
+        """Interrupt the primary once it has recorded its start and can shut down cleanly."""
         process, starts = self.live.process, RunHistory.read(self.paths).run_starts
         if process is not self._interrupted and process.pid in {each.pid for _, each in starts}:
             self._interrupted = process
             process.send_signal(signal.SIGINT)
 
-    def command(self, name: str) -> None:
-        """Carry out a command on the run; what it makes of it, verify shows."""
-        command = [*AIPERF, name, str(self.paths.root)]
-        environment = self.live.environment
-        subprocess.run(
-            command, env=environment, capture_output=True, check=False, timeout=END_SECONDS
+    def command(self, name: str) -> str:
+        """Execute a command on the run; return its standard error."""
+        done = subprocess.run(
+            [*AIPERF, name, str(self.paths.root)],
+            env=self.live.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=END_SECONDS,
         )
+        return done.stderr.strip()
 
     def close(self) -> None:
         """Leave no process behind."""
         self.heal()
         self.live.close()
         kill(self.processes())
-
-
-def kill(processes: Sequence[int], number: signal.Signals = signal.SIGKILL) -> int:
-    """Send a signal to processes; return how many there were."""
-    sent = 0
-    for pid in processes:
-        with MAY_HAVE_ENDED:
-            os.kill(pid, number)
-            sent += 1
-    return sent
 
 
 def kill_replica(run: UnluckyRun, replica: str) -> int:
@@ -376,7 +371,7 @@ def conduct(folder: Path, clock: Path, plan: Plan, keep: Path | None = None) -> 
         plan: its mishaps.
         keep: where to copy it if a rule fails.
     """
-    began, failures = time.monotonic(), []
+    began = time.monotonic()
     folder.mkdir(parents=True)
     with ExitStack() as stack:
         if FULL in plan.kinds:
@@ -412,8 +407,8 @@ def torment(run: UnluckyRun) -> None:
 
 def _failures(paths: RunPaths) -> list[str]:
     with VERIFYING:
-        found = verify(RunView(RunPaths(paths.root)))
-    return [f"{each.rule}: {failure}" for each in found for failure in each.failures]
+        found = failures_by_rule(paths)
+    return [f"{rule}: {failure}" for rule, failures in found.items() for failure in failures]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,19 @@ def test_an_honest_run_with_mishaps_contradicts_nothing(tmp_path: Path, name: st
 def test_a_library_that_sets_no_clock_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(MishapError, match="does not set the clock"):
         check_clock(tmp_path / "missing.so", tmp_path)
+
+
+def test_a_process_of_a_faulty_host_lists_new_journals_late() -> None:
+    program = "from aiperf_hpc.run.history.tail import Tail; print(Tail.unknown.__name__)"
+    path = os.pathsep.join([str(mishaps.FAULTY_HOST), os.environ.get("PYTHONPATH", "")])
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "_late\n"
 
 
 class Unaffected(UnluckyRun):

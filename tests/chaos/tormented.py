@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from tests.slurm.conftest import Cluster
 from tests.support.command import AIPERF
-from tests.support.processes import MAY_HAVE_ENDED, visible
+from tests.support.processes import kill, visible
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation, RunPaths
@@ -257,9 +256,7 @@ class TormentedRun:
         self.kill_leftovers()
 
     def kill_leftovers(self) -> None:
-        for pid in self.leftovers():
-            with MAY_HAVE_ENDED:
-                os.kill(pid, signal.SIGKILL)
+        kill(self.leftovers())
 
 
 def say(text: str) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -39,6 +39,16 @@ def visible() -> Iterator[tuple[int, bytes, bytes]]:
             except OSError:
                 environment = b""
             yield int(path.name), command, environment
+
+
+def kill(processes: Iterable[int], number: signal.Signals = signal.SIGKILL) -> int:
+    """Send a signal to processes; return the number of those that had not ended."""
+    sent = 0
+    for pid in processes:
+        with MAY_HAVE_ENDED:
+            os.kill(pid, number)
+            sent += 1
+    return sent
 
 
 @contextlib.contextmanager

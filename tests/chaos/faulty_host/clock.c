@@ -1,7 +1,7 @@
 /* A UTC clock that can be set while its processes run, by a library that they preload.
 
-The file AIPERF_CLOCKS holds the seconds by which the clocks are ahead, as doubles: that of the
-primary's host, and of the hosts of r0 and r1. The command line says which one a process has. */
+The file AIPERF_CLOCKS holds the seconds by which the clocks are ahead, as doubles: for the hosts of
+the primary, r0 and r1. A process finds its own by its command line. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <math.h>
@@ -9,7 +9,6 @@ primary's host, and of the hosts of r0 and r1. The command line says which one a
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
