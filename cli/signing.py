@@ -85,10 +85,10 @@ def witness(chosen: WitnessOptions) -> int:
     """Run a timestamping server that signs journal digests.
 
     Runs send the digest of the primary's journal periodically (`witness.urls`); the server signs
-    and logs each digest with the time of its own clock. Apart from the name of the run, it receives
-    nothing else. Anyone can run a server, but its statements carry weight only if the operator does
-    not profit from the result. The first start creates the key; others verify the statements with
-    DIR/key.pub.
+    and logs each digest with the time of its own clock. Besides the digest, the witness receives
+    only the run's name and the length of the journal. Anyone can run a server, but its statements
+    carry weight only if the operator does not profit from the result. The first start creates the
+    key; others verify the statements with DIR/key.pub.
 
     Examples:
       $ aiperf witness /var/lib/aiperf-witness --address 0.0.0.0:8766
