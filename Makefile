@@ -91,7 +91,7 @@ chaos: $(VENV)/.installed-test slurm
 trust: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/byte_changes.py --changes 2000
 
-# N honest runs with random mishaps, of which no rule may fail: an hour.
+# N honest runs with random mishaps, of which no rule may fail.
 mishaps: $(VENV)/.installed-test
 	$(BIN)/python -m tests.chaos.mishaps --runs $(N) --seed $(SEED)
 
