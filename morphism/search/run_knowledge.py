@@ -147,6 +147,11 @@ class RunKnowledge:
         return self.history.pending(self._replica)
 
     @property
+    def replacements(self) -> int:
+        """How many times the digest was replaced."""
+        return self._digest.replacements
+
+    @property
     def problems(self) -> list[str]:
         """Problems of the digest."""
         return [str(problem) for problem in self._digest.problems]

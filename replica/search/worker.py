@@ -92,6 +92,8 @@ class SearchWorker:
         time of the discovery; infinite once it was recorded."""
         self._warned: set[str] = set()
         """Problems of checkpoints that are already recorded."""
+        self._replacements = knowledge.replacements
+        """Replacements of the digest after which the searcher has begun anew."""
         self._recorded_problems = 0
         """Number of the digest's problems that are already recorded."""
         self._pause = FIRST_PAUSE
@@ -120,6 +122,7 @@ class SearchWorker:
         if len(self._knowledge.pending) >= self._context.config.search.queue_depth:
             return self._rest()
         self._knowledge.refresh()
+        self._forget_replaced_digest()
         self._record_problems()
         self._drop_lost_parents()
         lineage = self._find_lineage()
@@ -151,6 +154,16 @@ class SearchWorker:
         """
         pause, self._pause = self._pause, min(1.5 * self._pause, LONGEST_PAUSE)
         return pause
+
+    def _forget_replaced_digest(self) -> None:
+        """Let the searcher begin anew if the digest was replaced.
+
+        A proposal records how many of its lines the searcher had learned from. In another digest
+        these are other trials, from which the choice could not be repeated.
+        """
+        if self._replacements != self._knowledge.replacements:
+            self._replacements = self._knowledge.replacements
+            self._searcher.begin_anew()
 
     def _record_problems(self) -> None:
         """Record new problems of the digest; its readable part is still used."""

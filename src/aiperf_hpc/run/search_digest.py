@@ -27,6 +27,8 @@ class Digest:
         self._retry = retry
         self.version = 0
         """Version number, which increases with every line."""
+        self.replacements = 0
+        """How many times the file was replaced, so that it was read again."""
         self._problems: list[Problem] = []
         """Problems of digests that were replaced since."""
         self._begin()
@@ -62,6 +64,7 @@ class Digest:
             self._problems += self._reader.problems[:problems]
             self._begin()
             self.version += 1
+            self.replacements += 1
             added = list(self._reader.read())
         for record in added:
             self.add(record.event)

@@ -111,6 +111,27 @@ def test_parents_are_chosen_from_all_replicas(tmp_path: Path) -> None:
     assert [p.parent for p in bench.events(records.Proposed)] == ["r1-t1"]
 
 
+def test_a_searcher_learns_anew_from_a_digest_that_was_made_again(tmp_path: Path) -> None:
+    """The number of lines that it records of the previous digest would name other trials."""
+    bench = Bench(tmp_path, search={"method": "guided", "queue_depth": 8})
+    bench.run(1)
+    bench.search(1)
+    bench.history.refresh()
+    before = len(bench.events(records.Proposed))
+    with JournalWriter(bench.paths.digest) as journal:
+        primary = DigestWriter(bench.history, journal)
+        primary.update()
+        bench.search(1)
+        primary.remake()
+        bench.search(2)
+    learned, anew, later = (each.learned for each in bench.events(records.Proposed)[before:])
+    assert learned is not None
+    assert learned.digest_lines == 0
+    assert anew is None  # From what it chose from.
+    assert later is not None
+    assert later.digest_lines > 0
+
+
 def test_a_parent_without_weights_is_skipped(tmp_path: Path) -> None:
     scripts = Script(accuracies=(0.9,)), Script(accuracies=(0.3,))
     bench = Bench(tmp_path, *scripts)
