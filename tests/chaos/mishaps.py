@@ -289,6 +289,12 @@ def lose_folder(run: UnluckyRun, replica: str) -> int:
     return int(found)
 
 
+def lose_digest(run: UnluckyRun, _: str) -> int:
+    found = run.paths.digest.exists()
+    run.paths.digest.unlink(missing_ok=True)
+    return int(found)
+
+
 def lose_node(run: UnluckyRun, replica: str) -> int:
     """Kill a replica, and lose all that it has written."""
     return kill([*run.trainers(replica), *run.workers(replica)]) + lose_folder(run, replica)
@@ -330,6 +336,7 @@ KINDS: dict[str, Mishap] = {
     "a clock set back": partial(step, seconds=-10.0, everywhere=False),
     "folder lost": lose_folder,
     "node lost": lose_node,
+    "search digest lost": lose_digest,
     FULL: fill_disk,
     "primary killed at the end": kill_at_the_end,
 }
