@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from benchmarks import synthetic_run
+from tests.analysis.rank.conftest import satisfying_all_rules
 from tests.forgery.forger import copy_of, event_of
 from tests.support.run_factory import Plan
 from tests.support.run_factory import write_run as write_planned_run
@@ -25,22 +24,12 @@ from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.judgement import Judgement
-from aiperf_hpc.rules.rule import Division, RuleResult, Violation
+from aiperf_hpc.rules.rule import Division, Violation
 
 ENERGY = EnergyStatus(
     label="estimated", joules=1.0, watts=12_340.0, ops_per_watt=4.2e9, parts={}, missing=()
 )
 HOSTILE = "<script>alert(1)</script>"
-
-
-@contextmanager
-def keeping_all_rules() -> Iterator[None]:
-    """Have runs of digits that last minutes keep the rules of the benchmark."""
-    with pytest.MonkeyPatch.context() as patch:
-        kept = Judgement(Division.CLOSED, (RuleResult("all", "kept", "kept"),))
-        patch.setattr(RunView, "judgement", lambda view: kept)
-        yield
 
 
 def _reported(root: Path, nodes: int, key: PrivateKey | None = None) -> None:
@@ -55,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("rank")
     key = tmp_path_factory.mktemp("keys") / "key"
     make_key(key, "Example Centre")
-    with keeping_all_rules():
+    with satisfying_all_rules():
         for nodes in (1, 2):
             _reported(root / f"nodes{nodes}", nodes, load_private_key(key))
     shutil.copytree(root / "nodes2", root / "nodes2-again")
@@ -64,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     event_of(renamed.primary, "run_started").update(run_id="another", pid=77)
     renamed.save()
     shutil.rmtree(renamed.paths.report)
-    with keeping_all_rules():
+    with satisfying_all_rules():
         write_report(RunView(renamed.paths), key=load_private_key(key))
     changed = shutil.copytree(root / "nodes1", root / "changed")
     report = json.loads((changed / "report/report.json").read_text("utf-8"))
@@ -80,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ranking(folder: Path) -> Ranking:
-    with keeping_all_rules():
+    with satisfying_all_rules():
         return rank_runs(folder)
 
 
@@ -112,10 +101,10 @@ def test_a_closed_run_that_nobody_witnessed_is_ranked_as_open(ranking: Ranking) 
     assert [entry.violations for entry in ranking.valid] == [(), ()]
 
 
-def test_a_run_is_no_copy_of_one_that_is_excluded(
+def test_excluded_runs_do_not_exclude_others(
     ranking: Ranking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two copies of the same run are not compared with each other."""
+    """An excluded run does not exclude another one that has its id."""
     ids = {"first": ("a", 1), "second": ("b", 1), "third": ("b", 3)}
 
     def entry(name: str, *_: object) -> tuple[RunDetails, frozenset[tuple[float, int]]]:

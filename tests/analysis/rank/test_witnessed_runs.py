@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.analysis.rank.conftest import satisfying_all_rules
 from tests.forgery.conftest import simulated
 from tests.forgery.forger import ForgedRun
 from tests.forgery.witnessed import witnessed
@@ -20,11 +22,8 @@ from aiperf_hpc.integrity.signatures import load_private_key, make_key, public_p
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Trusted
-from aiperf_hpc.rules.judgement import Judgement
-from aiperf_hpc.rules.rule import Division, RuleResult
+from aiperf_hpc.rules.rule import Division
 
-SATISFIED = Judgement(Division.CLOSED, (RuleResult("all", "satisfied", "satisfied"),))
-"""Judgement of a simulated run, as if it satisfied the rules of the closed division."""
 UNCONFIRMED = "no trusted witness has confirmed this run"
 
 
@@ -43,12 +42,13 @@ class WitnessedRun(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def _satisfied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunView, "judgement", lambda view: SATISFIED)
+def _satisfied() -> Iterator[None]:
+    with satisfying_all_rules():
+        yield
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> WitnessedRun:
+def witnessed_run(tmp_path_factory: pytest.TempPathFactory) -> WitnessedRun:
     folder, keys = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("keys")
     for name in ("signer", "stranger"):
         make_key(keys / name, name)
@@ -56,8 +56,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> WitnessedRun:
     witness = witnessed(run, keys / "log", run.settings["run_id"])
     witness.log.close()
     (keys / "witness.pub").write_text(witness.key.line, "ascii")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunView, "judgement", lambda view: SATISFIED)
+    with satisfying_all_rules():
         write_report(RunView(run.paths), key=load_private_key(keys / "signer"))
     signer, witness_key, stranger = (
         public_path(keys / name) for name in ("signer", "witness", "stranger")
@@ -65,8 +64,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> WitnessedRun:
     return WitnessedRun(folder, signer, witness_key, stranger)
 
 
-def test_a_run_is_closed_with_a_trusted_signature_and_witness(seen: WitnessedRun) -> None:
-    ranking = rank_runs(seen.folder, trusted=seen.trusted(witness=True))
+def test_a_run_is_closed_with_a_trusted_signature_and_witness(witnessed_run: WitnessedRun) -> None:
+    ranking = rank_runs(witnessed_run.folder, trusted=witnessed_run.trusted(witness=True))
     (entry,) = ranking.divisions[Division.CLOSED]
     assert (entry.violations, list(ranking.divisions)) == ((), [Division.CLOSED])
     assert entry.signed_by.startswith("signer (SHA256:")
@@ -76,41 +75,64 @@ def test_a_run_is_closed_with_a_trusted_signature_and_witness(seen: WitnessedRun
     assert not [note for note in table.notes if "not closed" in note]
 
 
-def test_the_same_run_is_open_without_a_trusted_witness(seen: WitnessedRun) -> None:
-    (entry,) = rank_runs(seen.folder, trusted=seen.trusted(witness=False)).valid
+def test_the_same_run_is_open_without_a_trusted_witness(witnessed_run: WitnessedRun) -> None:
+    (entry,) = rank_runs(witnessed_run.folder, trusted=witnessed_run.trusted(witness=False)).valid
     assert entry.division is Division.OPEN
     assert entry.violations == ()
     assert "no trusted witness" in " ".join(map(str, entry.closed_violations))
 
 
-def test_rank_accepts_witnesses(seen: WitnessedRun, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["rank", str(seen.folder), "--json", "--key", str(seen.signer), "--witness"]
-    assert main([*command, str(seen.witness)]) == 0
+def test_rank_accepts_witnesses(
+    witnessed_run: WitnessedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "rank",
+        str(witnessed_run.folder),
+        "--json",
+        "--key",
+        str(witnessed_run.signer),
+        "--witness",
+    ]
+    assert main([*command, str(witnessed_run.witness)]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["valid"]
     assert (entry["name"], entry["division"]) == ("run", "closed")
-    assert main([*command, str(seen.stranger)]) == 0
+    assert main([*command, str(witnessed_run.stranger)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["valid"] == []
     assert f"not verified, witness: {UNCONFIRMED}" in found["excluded"][0]["reasons"]
 
 
-def test_verify_accepts_witnesses(seen: WitnessedRun, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["verify", str(seen.folder / "run"), "--official", "--key", str(seen.signer)]
-    assert main([*command, "--witness", str(seen.witness)]) == 0
+def test_verify_accepts_witnesses(
+    witnessed_run: WitnessedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "verify",
+        str(witnessed_run.folder / "run"),
+        "--official",
+        "--key",
+        str(witnessed_run.signer),
+    ]
+    assert main([*command, "--witness", str(witnessed_run.witness)]) == 0
     *_, evidence, _, result = capsys.readouterr().out.splitlines()
     assert "trusted witness" in evidence
     assert "no trusted" not in evidence
     assert result == "result: official, closed division"
-    assert main([*command, "--witness", str(seen.stranger)]) == 1
+    assert main([*command, "--witness", str(witnessed_run.stranger)]) == 1
     assert UNCONFIRMED in capsys.readouterr().out
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
-@pytest.mark.parametrize("name", ["verify", "rank"])
+@pytest.mark.parametrize(("command", "folder", "status"), [("verify", "run", 1), ("rank", ".", 0)])
 def test_a_timestamp_authority_that_saw_nothing_confirms_nothing(
-    seen: WitnessedRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    witnessed_run: WitnessedRun,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    folder: str,
+    status: int,
 ) -> None:
     root = make_authority(tmp_path / "authority")
-    folder = seen.folder / "run" if name == "verify" else seen.folder
-    assert main([name, str(folder), "--json", "--tsa", str(root)]) == (name == "verify")
+    assert (
+        main([command, str(witnessed_run.folder / folder), "--json", "--tsa", str(root)]) == status
+    )
     assert UNCONFIRMED in capsys.readouterr().out
