@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 from tests.support.networks import residual
+from tests.support.weight_files import with_header
 
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node
@@ -173,14 +174,16 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [[[1]], ["x"], [-1], [True], [1.0], None, 4])
 def test_only_a_shape_of_natural_numbers_is_returned(tmp_path: Path, shape: object) -> None:
-    _store_header(tmp_path / "c", {"a": {"shape": shape, "data_offsets": [0, 0]}})
+    header = {"a": {"shape": shape, "data_offsets": [0, 0]}}
+    (tmp_path / "c").write_bytes(with_header(header))
     with pytest.raises(CheckpointError, match="c is damaged: "):
         stored_shapes(tmp_path / "c")
 
 
 @pytest.mark.parametrize("end", [0.0, False, None, "0", -1])
 def test_only_a_natural_number_is_an_offset(tmp_path: Path, end: object) -> None:
-    _store_header(tmp_path / "c", {"a": {"shape": [2], "data_offsets": [0, end]}})
+    header = {"a": {"shape": [2], "data_offsets": [0, end]}}
+    (tmp_path / "c").write_bytes(with_header(header))
     with pytest.raises(CheckpointError, match="c is damaged: "):
         stored_shapes(tmp_path / "c")
 
@@ -191,11 +194,6 @@ def test_a_header_longer_than_the_library_reads_is_not_read(tmp_path: Path) -> N
         file.truncate(2**40)  # Sparse.
     with pytest.raises(CheckpointError, match="its header is longer than 100,000,000 bytes"):
         stored_shapes(tmp_path / "c")
-
-
-def _store_header(path: Path, header: object) -> None:
-    content = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(content)) + content)
 
 
 def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:

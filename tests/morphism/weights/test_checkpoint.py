@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from safetensors.numpy import save
 from tests.support.clock import Clock
 from tests.support.damage import failing
 from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
+from tests.support.weight_files import with_header
 
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Conv2D, Distribution, Graph, Input, Node
@@ -123,11 +122,6 @@ def test_a_file_whose_server_is_away_is_waited_for(
         load_checkpoint(path)
     found, _ = load_checkpoint(path, BackoffRetry(lambda: False, clock=Clock()))
     assert found.hash == graph.hash
-
-
-def with_header(header: object) -> bytes:
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import START, Clock
 from tests.support.command import aiperf, printed
-from tests.support.damage import without_start
+from tests.support.damage import empty, without_start
 from tests.support.run_factory import Plan, Primary, write_manifest, write_run
 
 from aiperf_hpc.cli.parameters import run_named
@@ -170,11 +170,7 @@ def test_a_run_that_ended_before_its_time_is_listed_as_that(
     assert f": {state} ({reason})" in printed("status", run).splitlines()[0]
 
 
-def emptied(journal: Path) -> None:
-    journal.write_bytes(b"")
-
-
-@pytest.mark.parametrize("damage", [without_start, emptied])
+@pytest.mark.parametrize("damage", [without_start, empty])
 def test_a_run_without_the_record_of_its_start_is_unreadable(
     runs: Path, damage: Callable[[Path], None]
 ) -> None:
