@@ -406,16 +406,16 @@ def test_a_trial_that_may_not_be_halved_is_not_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "most"),
     [
-        records.TrialEnded,
-        records.PredictionsSaved,
-        records.BestEpochSaved,
-        records.BestEpochDeleted,
+        (records.TrialEnded, 1),
+        (records.PredictionsSaved, 1),
+        (records.BestEpochSaved, 1),
+        (records.BestEpochDeleted, 3),
     ],
 )
 def test_a_record_that_cannot_be_written_by_the_background_thread_ends_the_replica(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[records.Event]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[records.Event], most: int
 ) -> None:
     scripts = [Script(accuracies=(a,), predicts=True) for a in (0.5, 0.4, 0.6)]
     bench = Bench(tmp_path, *scripts, background=Immediate(), retention={"trials": "best"})
@@ -429,4 +429,4 @@ def test_a_record_that_cannot_be_written_by_the_background_thread_ends_the_repli
     monkeypatch.setattr(bench.journal, "append", full)
     with pytest.raises(JournalError, match="no space"):
         bench.run(9)
-    assert kind is not records.TrialEnded or len(bench.events(records.TrialStarted)) <= 2
+    assert len(bench.events(records.TrialStarted)) <= most
