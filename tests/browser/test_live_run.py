@@ -153,7 +153,7 @@ def test_ranges_filter_lines_and_the_table_of_trials(page: Page, live: LiveRun) 
 
     mouse("Pressed", x, top)
     mouse("Moved", x, top + 30)
-    # As drawings do with elements that changed places.
+    # As a redraw does when elements change places.
     page.of("[data-axis=quality]", "(it.previousSibling.remove(), it.replaceWith(it.cloneNode()))")
     mouse("Moved", 1, top + 90)
     mouse("Released", 1, top + 90)

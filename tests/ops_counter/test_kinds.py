@@ -149,16 +149,20 @@ def described(what: NodeDescription) -> records.SystemDescribed:
     return records.SystemDescribed(rank=0, description=rank("n", what))
 
 
-@pytest.mark.parametrize("each", [10, 1])  # Operations of a sample.
-def test_each_number_of_nodes_has_its_time_and_its_operations(tmp_path: Path, each: int) -> None:
+@pytest.mark.parametrize("per_sample", [10, 1])  # Operations of a sample.
+def test_each_number_of_nodes_has_its_time_and_its_operations(
+    tmp_path: Path, per_sample: int
+) -> None:
     """A replica of two nodes for 400 s, a second one for 200 s of them, a third for one."""
     run = RunWriter(tmp_path / "run")
     run.primary(0, run_started())
-    run.replica(0, replica_started("r0"), trial_started("t1", train_operations=each))
+    run.replica(0, replica_started("r0"), trial_started("t1", train_operations=per_sample))
     run.replica(50, progress("t1", train=50))
     assert elasticity(run.history(), recorded, START + 50, 2) is None
     run.primary(100, records.NodesRequested(nodes=4, reason="a test"))
-    run.replica(100, replica_started("r1"), trial_started("t2", train_operations=each), name="r1")
+    run.replica(
+        100, replica_started("r1"), trial_started("t2", train_operations=per_sample), name="r1"
+    )
     run.replica(200, progress("t1", train=100))
     run.replica(250, progress("t2", train=200), name="r1")
     run.replica(300, records.ReplicaEnded(reason="SIGTERM"), name="r1")
@@ -172,13 +176,13 @@ def test_each_number_of_nodes_has_its_time_and_its_operations(tmp_path: Path, ea
         (0, 1), (100, 2), (300, 1), (398, 2), (399, 1), (400, 0)
     ]  # fmt: skip
     # 100 samples in 199 s on 2 nodes, 300 in 201 s on 4.
-    per_node = [100 * each / 199 / 2, 300 * each / 201 / 4]
+    per_node = [100 * per_sample / 199 / 2, 300 * per_sample / 201 / 4]
     assert [(p.nodes, p.seconds, p.operations) for p in found.points] == [
-        (2, 199.0, 100 * each), (4, 201.0, 300 * each)
+        (2, 199.0, 100 * per_sample), (4, 201.0, 300 * per_sample)
     ]  # fmt: skip
     assert [p.efficiency for p in found.points] == pytest.approx([1.0, per_node[1] / per_node[0]])
-    assert found.points[1].ops == 300 * each / 201
-    assert found.operations == 400 * each
+    assert found.points[1].ops == 300 * per_sample / 201
+    assert found.operations == 400 * per_sample
     assert found.node_hours == pytest.approx((400 + 200 + 1) * 2 / 3600)
-    assert found.operations_per_node_hour == pytest.approx(400 * each / found.node_hours)
+    assert found.operations_per_node_hour == pytest.approx(400 * per_sample / found.node_hours)
     assert elasticity(run.history(), recorded, START, 2) is None

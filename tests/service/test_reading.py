@@ -96,7 +96,7 @@ def test_trials_are_filtered_by_ranges(client: TestClient) -> None:
     qualities = [t["best_quality"] for t in trials if t["best_quality"] is not None]
     best = max(qualities)
     assert _get(client, "trials", range=f"quality:{best}:")["total"] == qualities.count(best)
-    assert _get(client, "trials", range="optimizer:0:1")["total"] == 0, "a name is no number"
+    assert _get(client, "trials", range="optimizer:0:1")["total"] == 0, "a name is not a number"
     answer = client.get(f"{RUN}/trials", params={"range": ["depth:1:2", "depth:x:"]})
     assert answer.status_code == 422
     (error,) = answer.json()["errors"]

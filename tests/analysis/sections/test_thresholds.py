@@ -50,7 +50,7 @@ def test_time_and_rank_over_thresholds_by_hand() -> None:
     assert (never.reason, never.unknown) == ("never reached: the best is 0.92", False)
 
 
-def test_a_target_of_the_users_moves_the_range() -> None:
+def test_a_user_defined_target_is_one_of_the_thresholds() -> None:
     options = Options(targets=(target("0.85"),))
     found = of(*(with_target(one, options) for one in (SPRINTER, STAYER)))
     assert found.target == 0.85
