@@ -26,7 +26,7 @@ from aiperf_hpc.primary.control.resume import (
     all_have_ended,
     check_resumable,
     end_leftovers,
-    lost_journals,
+    lost_before_resume,
 )
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
 from aiperf_hpc.primary.launchers.backend import backend_of
@@ -145,13 +145,13 @@ def _end_for_its_primary(view: RunView) -> None:
 
 def _last_findings(view: RunView, journal: JournalWriter) -> list[AnyEvent]:
     """Return records of lost journals and, unless the run has none, of the final digests."""
-    found: list[AnyEvent] = [*lost_journals(view.history)]
+    found: list[AnyEvent] = [*lost_before_resume(view.history)]
     try:
         if view.manifest.monitored:
             with JournalWriter(view.paths.journal_digests) as own:
                 found.append(JournalDigests(view.history, journal, own, seconds=0.0).take(0.0))
     except JournalError as error:  # The run can be ended nevertheless.
-        warn(f"no final digests of the journals were recorded: {error}")
+        warn(f"no final digests were recorded, so `aiperf verify` will fail: {error}")
     return found
 
 

@@ -17,7 +17,7 @@ from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.elasticity import Scaling
 from aiperf_hpc.primary.control.preflight import Preflight
-from aiperf_hpc.primary.control.resume import SCORED_WITHOUT, lost_journals
+from aiperf_hpc.primary.control.resume import SCORED_WITHOUT, lost_before_resume
 from aiperf_hpc.primary.control.run_clock import RunClock
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
 from aiperf_hpc.results.views.cached_view import rest_after
@@ -168,9 +168,10 @@ class Controller:
 
     def _lost_before(self) -> list[AnyEvent]:
         """Return records of the journals that were lost while no primary ran."""
-        lost = lost_journals(self._run.history)
-        root = self._run.history.paths.root
-        self._lost_journals.update(root / each.file for each in lost)
+        history = self._run.history
+        lost = lost_before_resume(history)
+        names = [*history.missing_journals, *(each.file for each in lost)]
+        self._lost_journals.update(history.paths.root / name for name in names)
         return list[AnyEvent](lost)
 
     def _clock_starts(self) -> ClockStarts:

@@ -67,9 +67,10 @@ def end_leftovers(history: RunHistory) -> None:
                 end_session(os.getsid(started.pid))
 
 
-def lost_journals(history: RunHistory) -> list[FileProblem]:
+def lost_before_resume(history: RunHistory) -> list[FileProblem]:
     """Return a record for each replica's journal that an earlier primary read and that is missing.
 
+    Journals that it recorded as missing are omitted.
     If the journal digests cannot be read, a record of that is among them: the run can be resumed
     nevertheless. They may be damaged, so names that are not of a replica's journal are ignored.
     """
@@ -83,8 +84,8 @@ def lost_journals(history: RunHistory) -> list[FileProblem]:
     except JournalError as error:
         file = str(paths.journal_digests.relative_to(paths.root))
         unreadable = [FileProblem(file=file, problem=str(error), remedy=LOST_UNKNOWN)]
-    unread = (each for each in history.replicas.values() if each.seen and not each.starts)
-    known |= {paths.replica_journal(each.id) for each in unread}
+    known |= {paths.replica_journal(each.id) for each in history.silent_replicas}
+    known -= {paths.root / name for name in history.missing_journals}
     return unreadable + [
         FileProblem(
             file=str(path.relative_to(paths.root)),

@@ -19,7 +19,7 @@ from tests.support.run_writer import progress, replica_started, run_ended, run_s
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
-from aiperf_hpc.primary.control.resume import LOST_UNKNOWN, lost_journals
+from aiperf_hpc.primary.control.resume import LOST_UNKNOWN, lost_before_resume
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.run.history import RunHistory
@@ -246,11 +246,11 @@ def test_damaged_digests_do_not_prevent_resuming(tmp_path: Path) -> None:
     names = ("/etc/x", "../x", "replicas/../0.0/journal.jsonl")
     for name in names:
         path.write_bytes(path.read_bytes().replace(R1.encode(), name.encode()))
-        assert lost_journals(RunHistory.read(run.paths)) == []
+        assert lost_before_resume(RunHistory.read(run.paths)) == []
         path.write_bytes(path.read_bytes().replace(name.encode(), R1.encode()))
     path.unlink()
     path.mkdir()
-    (found,) = lost_journals(RunHistory.read(run.paths))
+    (found,) = lost_before_resume(RunHistory.read(run.paths))
     assert (found.file, found.remedy) == ("primary/journal_digests.jsonl", LOST_UNKNOWN)
 
 
@@ -332,7 +332,7 @@ def test_a_journal_that_was_lost_in_the_run_is_noted_if_the_next_primary_said_so
     run = HeadedRun(tmp_path / "run")
     run.turn()
     shutil.rmtree(run.paths.replica("r1"))
-    (lost,) = lost_journals(RunHistory.read(run.paths))
+    (lost,) = lost_before_resume(RunHistory.read(run.paths))
     assert lost.file == R1
     run.history = RunHistory(run.paths)
     run.take_in_hand()
@@ -344,6 +344,7 @@ def test_a_journal_that_was_lost_in_the_run_is_noted_if_the_next_primary_said_so
     run.turn()
     shutil.rmtree(run.paths.replica("r1"))
     run.primary.append(lost)
+    assert lost_before_resume(RunHistory.read(run.paths)) == []
     run.history = RunHistory(run.paths)
     run.take_in_hand()
     del run.replicas["r1"]

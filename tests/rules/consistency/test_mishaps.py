@@ -16,7 +16,7 @@ from tests.support.rules import check_rule
 from tests.support.run_writer import progress, replica_started
 from tests.support.simulation import simulated_run
 
-from aiperf_hpc.primary.control.resume import lost_journals
+from aiperf_hpc.primary.control.resume import lost_before_resume
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.rules.rule import RuleResult
@@ -195,7 +195,7 @@ def test_a_later_attempt_may_refer_to_trials_of_a_lost_one(tmp_path: Path, *, lo
     run.turn()
     shutil.rmtree(run.paths.replica("r0"))
     if lost:
-        run.primary.append_all(lost_journals(RunHistory.read(run.paths)))
+        run.primary.append_all(lost_before_resume(RunHistory.read(run.paths)))
     later = run.journal(run.paths.replica_journal("r0", Incarnation(1, 0)))
     later.append_all([replica_started("r0"), progress("t1", train=10)])
     result = check_rule("journals", run.paths)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from aiperf_hpc.run.history.replay import Replay, read_apart
+from aiperf_hpc.run.history.replicas import ReplicaHistory
 from aiperf_hpc.run.history.state import RunState
 from aiperf_hpc.run.history.tail import Tail, no_collections
 from aiperf_hpc.run.journal import Problem
@@ -38,7 +39,7 @@ class RunHistory(RunState):
             replica: the one replica whose journals are read; all when not given. The primary's
                 journal is read either way.
             retry: retry policy; a BackoffRetry waits while the storage is unavailable.
-            until: the journals to read, with the lines of each; all of all when not given.
+            until: Number of lines to read of each journal; others are skipped. Default: everything.
         """
         self.paths = paths
         self.lock = threading.RLock()
@@ -108,13 +109,17 @@ class RunHistory(RunState):
         """
         root, sources = self.paths.root, self._tail.sources
         found = {root / name: "is missing; restore it" for name in self.missing_journals}
-        for replica in self.replicas.values() if self.run_ended is not None else ():
-            if not replica.starts and replica.seen:
-                path = self.paths.replica_journal(replica.id)
-                found[path] = f"is missing, of a replica that {replica.seen}; restore it"
+        for replica in self.silent_replicas if self.run_ended is not None else ():
+            path = self.paths.replica_journal(replica.id)
+            found[path] = f"is missing, of a replica that {replica.seen}; restore it"
         found = {path: why for path, why in found.items() if path not in sources}
         read = {path: s.reader.lost for path, s in sources.items() if s.replica and s.reader.lost}
         return [Problem(path, 1, f"the journal {why}") for path, why in (found | read).items()]
+
+    @property
+    def silent_replicas(self) -> list[ReplicaHistory]:
+        """Replicas without a start, of which the primary recorded what only journals can show."""
+        return [each for each in self.replicas.values() if each.seen and not each.starts]
 
     @property
     def torn(self) -> list[Path]:

@@ -54,7 +54,7 @@ class Tail:
     retry: Retry = no_retry
     """Retry policy; a BackoffRetry waits while the storage is unavailable."""
     until: Mapping[Path, int] | None = None
-    """The journals to read, with the lines of each; all of all when not given."""
+    """Number of lines to read of each journal; others are skipped. Default: everything."""
 
     def __post_init__(self) -> None:
         self.sources: dict[Path, JournalSource] = {}
