@@ -134,7 +134,7 @@ def _digests_writer(paths: RunPaths, retry: Retry) -> Iterator[JournalWriter | N
     try:
         writer = JournalWriter(paths.journal_digests, retry=retry)
     except JournalError as error:
-        warn(f"no journal digests are recorded: {error}")
+        warn(f"no journal digests are recorded, so `aiperf verify` will fail: {error}")
         yield None
         return
     with writer:

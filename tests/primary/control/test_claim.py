@@ -368,7 +368,9 @@ def test_stop_ends_a_run_whose_digests_cannot_be_written(
     control._end_for_its_primary(view := RunView.read(dead_run))
     view.refresh()
     assert view.history.run_ended is not None
-    assert "no final digests of the journals were recorded: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no final digests were recorded, so `aiperf verify` will fail: " in said
+    assert "digests" in {each.rule for each in verify(view) if each.failures}
 
 
 def test_a_run_is_resumed_without_digests_whose_file_is_damaged(
@@ -380,7 +382,9 @@ def test_a_run_is_resumed_without_digests_whose_file_is_damaged(
     dead_run.journal_digests.mkdir()
     with primary._digests_writer(dead_run, no_retry) as writer:
         assert writer is None
-    assert "no journal digests are recorded: " in capsys.readouterr().err
+    assert (
+        "no journal digests are recorded, so `aiperf verify` will fail: " in capsys.readouterr().err
+    )
 
 
 def test_conduct_refuses_a_started_run(
