@@ -96,9 +96,11 @@ def _lines(section: BaseModel, default: BaseModel | None, indent: str = "") -> I
 def _as_yaml(section: BaseModel, name: str) -> str:
     """Return a setting's value in one line."""
     plain = section.model_dump(mode="json", include={name})[name]
-    if isinstance(plain, str) and "\n" in plain:
-        return json.dumps(plain)  # Single quotes would need line breaks.
-    text = yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=math.inf)
+    # Without double quotes, line breaks would be written as such.
+    style = '"' if isinstance(plain, str) and "\n" in plain else None
+    text = yaml.safe_dump(
+        plain, default_style=style, default_flow_style=True, sort_keys=False, width=math.inf
+    )
     return text.removesuffix("...\n").rstrip()
 
 

@@ -29,6 +29,14 @@ def test_what_differs_from_the_defaults_is_shown_alone_and_described(tmp_path: P
     assert "  name: digits  # Dataset. Only runs on imagenet can be VALID.\n" in text
 
 
+def test_any_path_can_be_loaded_again(tmp_path: Path) -> None:
+    file, shown = tmp_path / "mine.yaml", tmp_path / "shown.yaml"
+    file.write_text('dataset: {name: digits, path: "/data\\n\\U0001F600"}\n')
+    shown.write_text(printed("config", "show", file, "--resolved"))
+    assert load_config(shown) == load_config(file)
+    assert str(load_config(shown).dataset.path) == "/data\n\U0001f600"
+
+
 def test_less_and_all_do_not_go_together() -> None:
     refused = refused_line("config", "show", "quickstart", "--changed", "--resolved")
     assert "mutually exclusive" in refused
