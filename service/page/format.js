@@ -87,7 +87,7 @@ export function size(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let value = bytes;
   while (value >= 1023.5 && units.length > 1) {
-    value /= 1024;
+    value = Math.max(value / 1024, 1);
     units.shift();
   }
   return `${value < 1000 ? Number(value.toPrecision(4)) : value.toFixed(0)} ${units[0]}`;

@@ -94,7 +94,7 @@ def size(count: float) -> str:
     """Return bytes in binary units with up to four digits: ``12 GiB``."""
     value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while value >= 1023.5 and len(units) > 1:
-        value /= 1024.0
+        value = max(value / 1024.0, 1.0)
         units.pop(0)
     return f"{value:{'.4g' if value < 1000.0 else '.0f'}} {units[0]}"
 

@@ -310,7 +310,20 @@ def test_a_run_that_takes_long_to_read_is_shown_once_it_is(
     assert browser.complaints == []
 
 
-NUMBERS = (0.0, 0.05, 1.5, 59.94, 59.96, 61.5, 999.4, 3_599.6, 12_345.678, 86_400.0, 3.21e15)
+NUMBERS = (
+    0.0,
+    0.05,
+    1.5,
+    59.94,
+    59.96,
+    61.5,
+    999.4,
+    1_023.6,
+    3_599.6,
+    12_345.678,
+    86_400.0,
+    3.21e15,
+)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ from aiperf_hpc import formatting
         (formatting.percent, (0.5, 1), "50.0%"),
         (formatting.percent, (None,), "–"),
         (formatting.size, (512,), "512 B"),
+        (formatting.size, (1_023.6,), "1 KiB"),
         (formatting.size, (8 * 2**30,), "8 GiB"),
         (formatting.size, (int(5.25 * 2**20),), "5.25 MiB"),
         (formatting.size, (2**30 - 1,), "1 GiB"),
