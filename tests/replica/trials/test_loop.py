@@ -406,7 +406,7 @@ def test_a_trial_that_may_not_be_halved_is_not_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "most"),
+    ("kind", "trial"),
     [
         (records.TrialEnded, 1),
         (records.PredictionsSaved, 1),
@@ -415,8 +415,9 @@ def test_a_trial_that_may_not_be_halved_is_not_repeated(tmp_path: Path) -> None:
     ],
 )
 def test_a_record_that_cannot_be_written_by_the_background_thread_ends_the_replica(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[records.Event], most: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[records.Event], trial: int
 ) -> None:
+    """The next trial may have started: it trains while the background thread writes."""
     scripts = [Script(accuracies=(a,), predicts=True) for a in (0.5, 0.4, 0.6)]
     bench = Bench(tmp_path, *scripts, background=Immediate(), retention={"trials": "best"})
     append = bench.journal.append
@@ -429,4 +430,4 @@ def test_a_record_that_cannot_be_written_by_the_background_thread_ends_the_repli
     monkeypatch.setattr(bench.journal, "append", full)
     with pytest.raises(JournalError, match="no space"):
         bench.run(9)
-    assert len(bench.events(records.TrialStarted)) <= most
+    assert len(bench.events(records.TrialStarted)) in (trial, trial + 1)
