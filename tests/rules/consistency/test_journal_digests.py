@@ -265,7 +265,7 @@ def test_a_simulated_run_records_no_digests(tmp_path: Path) -> None:
     assert any(each.startswith("run.yaml states a simulated run of engine") for each in found)
 
 
-def test_digests_are_recorded_as_often_as_witnesses_are_to_get_them() -> None:
+def test_digests_are_recorded_at_the_interval_of_the_witnesses() -> None:
     named: dict[str, object] = {"urls": ["https://w.example.org"], "interval_seconds": 10.0}
     assert configuration({"witness": named}).digest_seconds == 10.0
     assert configuration({"timestamps": named}).digest_seconds == 10.0
@@ -301,10 +301,10 @@ def test_a_run_of_an_earlier_version_has_no_digests(tmp_path: Path) -> None:
     run.paths.manifest.write_text(text.replace("schema_version: 2", "schema_version: 1"))
     assert failures(run.paths) == []
     assert check_rule("digests", run.paths).checked == 0
-    (primary, *_) = check_rule("config", run.paths).failures[-3:]
-    assert primary == (
+    primary = (
         "primary/journal.jsonl, record 0: its format is version 2, that of run.yaml is version 1"
     )
+    assert primary in check_rule("config", run.paths).failures
     assert isinstance(run.heads(), DigestsRecorded)
 
 

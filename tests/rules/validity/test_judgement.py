@@ -235,11 +235,10 @@ def test_variables_of_an_earlier_attempt_are_judged_too(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     for name in ("r0", "r1"):
         again = Incarnation(0, 1)
-        journal = JournalReader(paths.replica_journal(name))
-        first = [record.event for record in journal.read()][:2]
+        first, *_ = JournalReader(paths.replica_journal(name)).read()
         clock = Clock(LATER)
         with JournalWriter(paths.replica_journal(name, again), clock=clock) as attempt:
-            attempt.append(first[0])
+            attempt.append(first.event)
             attempt.append(records.SystemDescribed(rank=0, description=rank("n", None)))
     history = RunHistory.read(paths)
     assert history.replicas["r0"].described[0].process.environment != FAST.environment
