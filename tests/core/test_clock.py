@@ -16,7 +16,7 @@ def test_a_pause_below_zero_is_none() -> None:
     assert time.monotonic() - began < PATIENCE_SECONDS
 
 
-def test_it_tells_this_machines_time() -> None:
+def test_the_system_clock_returns_this_machines_time() -> None:
     began = time.monotonic()
     assert began <= SYSTEM.monotonic() <= time.monotonic()
     assert abs(SYSTEM.utc() - time.time()) < PATIENCE_SECONDS

@@ -1,4 +1,4 @@
-"""Lives of replicas according to the records."""
+"""Attempts of replicas according to the records."""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ def executed(graph: Graph, samples: int = 1) -> int:
 
 
 def counted_apart(graph: Graph) -> tuple[int, int]:
-    """Operations of convolutions and dense layers by formula: forward, and a whole step without the
-    update.
-    """
+    """Return matrix layers' operations by formula: forward, and of a step without the update."""
     found = [each for kind, each in count(graph).by_kind().items() if kind in MATRIX_LAYERS]
     forward = sum(each.forward for each in found)
     return forward, forward + sum(each.backward - each.update for each in found)

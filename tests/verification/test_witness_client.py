@@ -150,7 +150,7 @@ def test_a_primary_that_resumes_goes_on_with_the_statements(tmp_path: Path) -> N
         assert second.statement.run_previous == first.statement.sha256
 
 
-def test_another_runs_token_is_refused_in_the_witnesss_words(tmp_path: Path) -> None:
+def test_another_runs_token_is_refused_with_the_witness_message(tmp_path: Path) -> None:
     with listening(tmp_path / "w") as (url, _):
         StatingWitness(url, "run", TOKEN).show(HEAD, 5.0)
         refused = "403: a run of this name was submitted with another token"
