@@ -11,6 +11,7 @@ from tests.forgery.forger import (
     ForgedRun,
     Line,
     at,
+    both,
     event_of,
     forgeries,
     forgery,
@@ -25,17 +26,12 @@ KIND = "omissions"
 DATA = Path(__file__).parents[1] / "data"
 
 
-def with_digests(forge: Forge) -> Forge:
-    """Return a change after which all digests of journals are made again."""
-
-    def change(run: ForgedRun) -> None:
-        forge(run)
-        run.save()
-        run.forget()
-        take_heads(run, lambda _head, _utc: None)
-        run.forget()
-
-    return change
+def make_digests_again(run: ForgedRun) -> None:
+    """Make all digests of journals again."""
+    run.save()
+    run.forget()
+    take_heads(run, lambda _head, _utc: None)
+    run.forget()
 
 
 def recorded(archive: Path, root: Path) -> RunPaths:
@@ -54,19 +50,15 @@ def complete(root: Path) -> RunPaths:
     heartbeat = event_of(run.trainer(), "heartbeat")
     for line in of(run.trainer(), "primary_digest_seen"):
         line["event"] = heartbeat
-    with_digests(lambda _run: None)(run)
+    make_digests_again(run)
     return run.paths
-
-
-def _without_digests(run: ForgedRun) -> None:
-    run.primary[:] = [line for line in run.primary if line["event"]["type"] not in OF_HEADS]
-    run.paths.journal_digests.unlink()
 
 
 @forgery(KIND, "digests", COMPLETE)
 def no_digests_and_a_longer_journal(run: ForgedRun) -> None:
     """The primary recorded no digests, so that records can be added later."""
-    _without_digests(run)
+    run.primary[:] = [line for line in run.primary if line["event"]["type"] not in OF_HEADS]
+    run.paths.journal_digests.unlink()
     lines = run.trainer()
     last = at(lines, "progress", -1)
     lines.insert(last, {**lines[last], "event": {**lines[last]["event"], "train_samples": 1}})
@@ -87,14 +79,14 @@ def _a_simulation(run: ForgedRun) -> None:
         line["event"]["launcher"] = "simulated"
 
 
-def _without(*kinds: str) -> Forge:
-    """Leave out all records of these kinds."""
+def _without(kind: str) -> Forge:
+    """Leave out all records of a kind."""
 
     def change(run: ForgedRun) -> None:
         for lines in run.everywhere():
-            lines[:] = [line for line in lines if line["event"]["type"] not in kinds]
+            lines[:] = [line for line in lines if line["event"]["type"] != kind]
 
-    return with_digests(change)
+    return both(change, make_digests_again)
 
 
 def _no_digest_of_run_yaml(run: ForgedRun) -> None:
@@ -113,10 +105,16 @@ forgeries(
         "no reading of clocks": ("timekeeping", _without("clocks_read")),
         "no description of systems": ("machines", _without("system_described")),
         "no best epochs": ("best epochs", _without("best_epoch_saved")),
-        "no digest of the manifest of the run": ("config", with_digests(_no_digest_of_run_yaml)),
-        "no study": ("study", with_digests(_no_study)),
-        "the launcher of a simulation": ("config", with_digests(_a_simulation)),
-        "the format of an earlier version": ("config", with_digests(run_yaml(schema_version=1))),
+        "no digest of the manifest of the run": (
+            "config",
+            both(_no_digest_of_run_yaml, make_digests_again),
+        ),
+        "no study": ("study", both(_no_study, make_digests_again)),
+        "the launcher of a simulation": ("config", both(_a_simulation, make_digests_again)),
+        "the format of an earlier version": (
+            "config",
+            both(run_yaml(schema_version=1), make_digests_again),
+        ),
     },
     COMPLETE,
 )
