@@ -24,7 +24,7 @@ from aiperf_hpc.verification.execution.checks import (
     judged,
     relative,
 )
-from aiperf_hpc.verification.execution.training import interval_losses, training_checks
+from aiperf_hpc.verification.execution.training import evaluation_losses, training_checks
 
 BASELINE_SHARE = 1e-9
 """Relative tolerance of a trivial predictor's quality: ranks add up in different orders."""
@@ -89,10 +89,8 @@ def _checks(
     if again.evaluated is not None:
         yield from _evaluations(own, again.evaluated, f"epoch {kept.epoch}", tolerance)
         if again.recorded is not None:
-            losses = again.recorded.validation_losses, again.evaluated.losses
-            bounds = (tolerance.batch_loss,) * len(losses[1])
-            yield interval_losses(
-                f"epoch {kept.epoch}: validation loss", *losses, bounds, earlier=earlier
+            yield evaluation_losses(
+                f"epoch {kept.epoch}", again.recorded, again.evaluated, tolerance, earlier=earlier
             )
         yield from _baseline(run, trial, again.evaluated)
     if before is not None and again.before is not None:

@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from aiperf_hpc.graph import Graph, Shape
-from aiperf_hpc.run.replica_requests import EpochAgain, Movement, TrainingAgain
+from aiperf_hpc.run.replica_requests import (
+    CheckpointValues,
+    EpochAgain,
+    EvaluationAgain,
+    Movement,
+    TrainingAgain,
+)
 from aiperf_hpc.verification.execution.checks import (
     LEAST_LOSS,
     Check,
@@ -59,6 +65,20 @@ def training_checks(
     losses = recorded.train_losses, training.losses
     yield interval_losses(f"{what}: loss", *losses, tolerance.train_losses, earlier=earlier)
     yield from _movements(what, graph, training, tolerance)
+
+
+def evaluation_losses(
+    what: str,
+    recorded: CheckpointValues,
+    again: EvaluationAgain,
+    tolerance: Tolerance,
+    *,
+    earlier: bool,
+) -> Check:
+    """Compare the losses of an evaluation's intervals, which all have the same tolerance."""
+    bounds = (tolerance.batch_loss,) * len(again.losses)
+    name = f"{what}: validation loss"
+    return interval_losses(name, recorded.validation_losses, again.losses, bounds, earlier=earlier)
 
 
 def interval_losses(

@@ -202,6 +202,8 @@ def test_what_is_as_recorded_passes(executed: Callable[..., Outcome]) -> None:
     ("changed", "what"),
     [
         ({"evaluated": _less_correct(1)}, ["correct of 360"]),
+        ({"evaluated": lambda e: e.evaluated.model_copy(update={"losses": (9.0,)})},
+         ["validation loss of batch 1"]),
         ({"before": _less_correct(90)}, ["correct of 360", "validation loss"]),
         ({"after": _less_correct(90)}, ["accuracy"]),
         ({"after": _less_correct(3)}, []),

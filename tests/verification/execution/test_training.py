@@ -17,6 +17,7 @@ from aiperf_hpc.verification.execution.checks import EXACT, ROUNDED, Check, Tole
 from aiperf_hpc.verification.execution.training import (
     EARLIER,
     MISSING,
+    evaluation_losses,
     interval_losses,
     training_checks,
 )
@@ -107,15 +108,8 @@ def failed(again: EpochAgain, tolerance: Tolerance) -> list[str]:
     assert again.recorded is not None
     assert again.evaluated is not None
     checks = list(training_checks("trained again", GRAPH, again, tolerance, earlier=False))
-    losses = again.recorded.validation_losses, again.evaluated.losses
-    checks.append(
-        interval_losses(
-            "epoch 2: validation loss",
-            *losses,
-            (tolerance.batch_loss,) * len(losses[1]),
-            earlier=False,
-        )
-    )
+    evaluated = again.recorded, again.evaluated
+    checks.append(evaluation_losses("epoch 2", *evaluated, tolerance, earlier=False))
     return [check.name for check in checks if check.verdict is Verdict.FAILED]
 
 
