@@ -25,10 +25,6 @@ BEING_WRITTEN = re.compile(r"\.annotations\.json\.[^/]+\.\d+\.\d+")
 MOST_AT_ONCE = 16
 """Maximum number of files that are read and hashed concurrently: one per core, because reading and
 hashing release the GIL."""
-_OWN = re.compile(
-    r"(candidates|primary/claims|replicas(/[^/]+(/(\d+\.\d+|kept|predictions|trained))?)?)/"
-)
-"""Folders of a run that may be empty, e.g. of a replica that never started."""
 PIECE = 2**20
 """Maximum number of bytes of a file in memory."""
 
@@ -66,7 +62,7 @@ def list_files(root: Path) -> Listing:
         folder = folders.pop()
         with os.scandir(root / folder) as opened:
             entries = list(opened)
-        if not entries and not _OWN.fullmatch(folder):
+        if not entries and not RunPaths.FOLDERS.fullmatch(folder):
             empty.append(folder)
         for entry in entries:
             path = f"{folder}{entry.name}"

@@ -401,10 +401,10 @@ class RunView:
             recent = not last or time.time() - last <= self._silent_after
             if history.primary_utc is None and recent:
                 return RunState.STARTING, ""
-            raise JournalError(
-                f"{self.paths.primary_journal}: damaged: it has no record of the run's start; "
-                "restore it from a copy"
-            )
+            journal = self.paths.primary_journal
+            damage = "damaged: it has no record of the run's start"
+            found = damage if journal.exists() else "missing"
+            raise JournalError(f"{journal}: {found}; restore it from a copy")
         if (gone := self._gone()) is not None:
             return RunState.GONE, f"{gone}; `aiperf resume {self.paths.root}` resumes the run"
         quiet = self._quiet(now - history.primary_utc)

@@ -129,9 +129,9 @@ class TelemetryPoint(NodeTraffic):
     power_watts: float | None
     """Power of all metered components of the node in watts."""
     utilization_percent: tuple[float | None, ...]
-    """Values of each accelerator."""
+    """Utilization of each accelerator in percent."""
     watts: tuple[float | None, ...]
-    """Values of each accelerator."""
+    """Power of each accelerator in watts."""
 
 
 class NodeSeries(Value):

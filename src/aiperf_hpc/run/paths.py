@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident
+from typing import ClassVar
 
 from aiperf_hpc.run.storage import Sync, to_stable_storage
 from aiperf_hpc.untrusted.files import NotRegularError, bytes_inside, require_no_link
@@ -149,6 +151,10 @@ class RunPaths:
         """The checkpoint of the weights of a trial's best evaluation."""
         return self.replica(replica) / "kept" / f"{trial}-evaluated.safetensors"
 
+    FOLDERS: ClassVar = re.compile(
+        r"(candidates|primary/claims|replicas(/[^/]+(/(\d+\.\d+|kept|predictions|trained))?)?)/"
+    )
+    """Folders of a run that may be empty, e.g. of a replica that never started."""
     candidates = _Below("candidates")
 
     def graph(self, graph_hash: str) -> Path:

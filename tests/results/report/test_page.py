@@ -220,7 +220,7 @@ def test_a_torn_journal_and_a_corrupt_line(tmp_path: Path) -> None:
 def test_a_run_whose_primarys_journal_is_lost_has_no_report(tmp_path: Path) -> None:
     paths = write_run(tmp_path)
     paths.primary_journal.unlink()
-    with pytest.raises(JournalError, match="it has no record of the run's start; restore it"):
+    with pytest.raises(JournalError, match=r"journal\.jsonl: missing; restore it"):
         write_report(RunView(paths))
 
 
