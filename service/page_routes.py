@@ -25,7 +25,7 @@ POLICY: Final = (
 )
 IMPORT: Final = re.compile(r'^import (\{ [\w, ]+ \}) from "\./(\w+\.js)";$', re.MULTILINE)
 EXPORT: Final = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
-"""Imports and exports of the page's modules."""
+"""Single-line imports and exports of the page's modules; no other forms are supported."""
 HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

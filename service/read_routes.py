@@ -57,6 +57,7 @@ RESPONSES = {
         }
     ),
 }
+ReplicaName = Annotated[str, Path(description="The replica's name.", examples=["r0"])]
 T = TypeVar("T")
 
 
@@ -202,7 +203,7 @@ def _add_replica(router: APIRouter, reader: Dependency) -> None:
     @router.get("/replicas/{replica}", response_model=ReplicaDetail)
     async def replica(
         reader: Annotated[Reader, Depends(reader)],
-        replica: Annotated[str, Path(description="The replica's name.", examples=["r0"])],
+        replica: ReplicaName,
     ) -> Response:
         """Return one replica with its host and its time split."""
         return await reader.answer(ReplicaQuestion(replica))
@@ -212,11 +213,10 @@ def _add_output(router: APIRouter, reader: Dependency) -> None:
     @router.get("/replicas/{replica}/output", response_model=ReplicaOutput)
     async def output(
         reader: Annotated[Reader, Depends(reader)],
-        replica: Annotated[str, Path(description="The replica's name.", examples=["r0"])],
+        replica: ReplicaName,
         limit: Annotated[Limit, Query(description="Maximum number of returned lines.")] = 200,
     ) -> Response:
-        """Return the last lines that the processes of a replica printed, from at most the last
-        256 KiB of its output."""
+        """Return the last lines of a replica's output, from at most its last 256 KiB."""
         return await reader.answer(OutputQuestion(replica, limit))
 
 

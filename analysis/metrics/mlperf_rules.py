@@ -63,7 +63,9 @@ def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) ->
     runs = len(times) + lost
     failed = runs - len(order)
     if failed > drop:
-        problem = f"{failed} of {runs} runs failed; at most {drop} may: not a valid result"
+        problem = (
+            f"{failed} of {runs} runs failed, but at most {drop} may fail: the result is invalid"
+        )
         return ScoredRuns(tuple(order), False, (problem,))
     scored = order[drop : len(order) - (drop - failed)]
     if scored:

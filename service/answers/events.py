@@ -162,7 +162,7 @@ def _happenings(view: RunView) -> Iterator[_Happening]:
 def _of_run(view: RunView) -> Iterator[_Happening]:
     history = view.history
     for number, (utc, start) in enumerate(history.run_starts):
-        what = "the run continues" if number else "the run started"
+        what = "the run resumed" if number else "the run started"
         text = f"{what}: process {start.pid} on {start.host}"
         yield _Happening(utc, EventKind.RUN, "primary", text)
     for utc, request in history.stop_requests:

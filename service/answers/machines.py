@@ -81,7 +81,7 @@ class ReplicaQuestion:
 
 
 class ReplicaOutput(Answer):
-    """The end of what the processes of a replica printed."""
+    """Last lines of a replica's output."""
 
     lines: tuple[str, ...]
     """Last lines, oldest first; empty if nothing was printed. Control characters are escaped."""

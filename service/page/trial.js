@@ -31,7 +31,7 @@ export function trialDetail(detail, { run, status }, width) {
       pair("Epochs", `${trial.epochs} of at most ${trial.epoch_limit}`),
       pair("Hyperparameters", hyperparameters(used)),
       pair("Network", `${whole(trial.parameters)} parameters, depth ${trial.depth}, ${whole(layers.length)} layers`),
-      pair("Operations a sample", `${whole(trial.train_operations)} in training, ${whole(trial.validation_operations)} in validation`),
+      pair("Operations per sample", `${whole(trial.train_operations)} in training, ${whole(trial.validation_operations)} in validation`),
       detail.notes.length ? pair("Notes", detail.notes.join("; ")) : null),
     h("h3", {}, `Learning curve (${metricLabel(metric)})`),
     curve.length ? drawn(curve, metric, width) : h("p", { class: "none" }, "No evaluation has been completed yet."),

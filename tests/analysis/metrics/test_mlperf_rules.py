@@ -27,7 +27,7 @@ from aiperf_hpc.cli.program import main
 
 FORTY: list[float | None] = [float(number) for number in range(40)]
 TOO_FEW = "too few runs ({}) to omit the fastest and the slowest: all count"
-FAILED = "{} of {} runs failed; at most {} may: not a valid result"
+FAILED = "{} of {} runs failed, but at most {} may fail: the result is invalid"
 
 
 @pytest.mark.parametrize(
