@@ -16,12 +16,11 @@ const EVENTS = 100;
 const LOADING = "The run's records are being read.";
 const RETRY_MILLISECONDS = 500;
 const IDLE_FACTOR = 400; // A part is drawn at most for 0.25 % of the time.
-/** Paths of parts that are requested only with a certain filter. */
-const FILTERED = { events: ({ kind }) => (kind ? ["events"] : null), output: ({ replica }) => (replica ? ["replicas", replica, "output"] : null) };
 const INTERVAL_MILLISECONDS = 5000; // A run that has ended sends no events, but may get its report.
 /**
  * The parts: the request, its minimum interval in seconds, and the text without content, which
- * hides the section once the run has ended. `path` is null while there is nothing to request.
+ * hides the section once the run has ended. `path` is null while there is nothing to request;
+ * `pathOf` returns the path for the filters of a part that is requested only with a certain one.
  */
 const PARTS = [
   { part: "in-flight", path: ["in-flight"], query: () => "?limit=64", seconds: 0.4, draw: inFlight, none: "No trial is in progress." },
@@ -29,11 +28,11 @@ const PARTS = [
   { part: "time", path: ["time"], query: () => "", seconds: 4, draw: timeSplit, none: "The clock has not started." },
   { part: "trials", path: ["trials"], query: trialsQuery, seconds: 2, draw: trials, none: "No trial has started yet." },
   { part: "parallel", path: ["trials"], query: () => "?sort=quality&descending=true&limit=500", seconds: 10, draw: parallel, none: "No hyperparameter differs between evaluated trials." },
-  { part: "tree", path: ["tree"], query: (_, trial) => `?limit=200${trial === null ? "" : `&trial=${encodeURIComponent(trial)}`}`, seconds: 2, draw: tree, none: "No trial has started yet." },
+  { part: "tree", path: ["tree"], query: (_, { trial }) => `?limit=200${trial === null ? "" : `&trial=${encodeURIComponent(trial)}`}`, seconds: 2, draw: tree, none: "No trial has started yet." },
   { part: "trial", path: null, query: () => "", seconds: 2, draw: trialDetail, none: "The trial is being read." },
   { part: "telemetry", path: null, query: ({ filters }) => `?points=240&host=${encodeURIComponent(filters.host)}`, seconds: 4, draw: telemetry, none: "The node has reported no telemetry." },
-  { part: "events", path: null, query: ({ filters }) => `?limit=${EVENTS}&kind=${encodeURIComponent(filters.kind)}`, seconds: 1, draw: events, none: "There are no such events." },
-  { part: "output", path: null, query: () => "?limit=200", seconds: 2, draw: output, none: "Select a replica to read its output." },
+  { part: "events", path: null, pathOf: ({ kind }) => (kind ? ["events"] : null), query: ({ filters }) => `?limit=${EVENTS}&kind=${encodeURIComponent(filters.kind)}`, seconds: 1, draw: events, none: "There are no such events." },
+  { part: "output", path: null, pathOf: ({ replica }) => (replica ? ["replicas", replica, "output"] : null), query: () => "?limit=200", seconds: 2, draw: output, none: "Select a replica to read its output." },
   { part: "files", path: ["files"], query: () => "", seconds: 10, draw: files, none: "" },
 ];
 
@@ -50,14 +49,13 @@ export function runView(main, frame, name) {
   const context = { run: name, status: null, trial: null, ranges: {} };
   // Thousands of replicas and nodes are requested as seldom as they are drawn.
   const machinesPart = { part: "machines", path: ["status"], query: () => "", seconds: 1, draw: drawMachines, none: "No replica has been launched yet." };
-  const parts = [...PARTS, machinesPart].map((each) => ({ ...each, requested: -Infinity, cost: 0, busy: false, answer: null, offset: 0, filters: {}, ranges: {}, order: { sort: "started", descending: true } }));
+  const parts = [...PARTS, machinesPart].map((each) => ({ ...each, requested: -Infinity, cost: 0, busy: false, answer: null, offset: 0, filters: {}, order: { sort: "started", descending: true } }));
   const named = (which) => parts.find((each) => each.part === which);
   let allowed = [];
   let quantities = [];
   let latest = [];
   let last = null;
   let nodes = [];
-  const offered = new Map(); // The names in each field that the reader can select.
   let over = null;
   let silence = null;
   let timer = null;
@@ -107,9 +105,8 @@ export function runView(main, frame, name) {
   }
 
   function offer(field, names) {
-    const before = offered.get(field) ?? [];
+    const before = [...field.options].map(({ value }) => value);
     if (names.length === before.length && names.every((each, place) => each === before[place])) return;
-    offered.set(field, names);
     show(field, names.map((each) => h("option", { "data-key": each, value: each }, each || "none")));
   }
 
@@ -139,7 +136,7 @@ export function runView(main, frame, name) {
   }
 
   function request(each) {
-    return each.path === null ? null : ofRun(name, ...each.path) + each.query(each, context.trial);
+    return each.path === null ? null : ofRun(name, ...each.path) + each.query(each, context);
   }
 
   async function refresh(each) {
@@ -158,7 +155,10 @@ export function runView(main, frame, name) {
         draw(each);
       }
     } catch (error) {
-      if (!signal.aborted && asked === request(each)) show(part(each.part), h("p", { class: "none" }, error.message));
+      if (!signal.aborted && asked === request(each)) {
+        each.answer = null; // Draw the next answer even if it equals the previous one.
+        show(part(each.part), h("p", { class: "none" }, error.message));
+      }
     } finally {
       each.busy = false;
       if (asked !== request(each)) restart(each, {});
@@ -228,7 +228,7 @@ export function runView(main, frame, name) {
   function filtered(form) {
     const filters = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
     const each = named(form.dataset.of);
-    restart(each, { filters, path: each.part in FILTERED ? FILTERED[each.part](filters) : each.path, offset: 0 });
+    restart(each, { filters, path: each.pathOf ? each.pathOf(filters) : each.path, offset: 0 });
     if (each.part === "events") keep([]);
     if (each.part === "output") fill("output", each.path && h("p", { class: "none" }, "Loading."));
   }
@@ -250,7 +250,7 @@ export function runView(main, frame, name) {
   selectRanges(part("parallel"), (ranges) => {
     context.ranges = ranges;
     draw(named("parallel"));
-    restart(named("trials"), { ranges, offset: 0 });
+    restart(named("trials"), { offset: 0 });
   });
   map.addEventListener("click", (event) => {
     hosts.value = nodeAt(map, event, nodes)?.host ?? hosts.value;

@@ -8,13 +8,13 @@ const ROWS = 25;
 const HYPERPARAMETERS = ["batch_size", "kernel_size", "learning_rate", "momentum", "weight_decay"];
 
 /** Return the query of a page of trials. */
-export function trialsQuery({ filters, order, offset, ranges }) {
+export function trialsQuery({ filters, order, offset }, { ranges }) {
   const limits = Object.entries(ranges).map(([name, [least, most]]) => ["range", `${name}:${least}:${most}`]);
   return `?${new URLSearchParams([...Object.entries({ ...filters, ...order, offset, limit: ROWS }), ...limits])}`;
 }
 
 /** Return a page of trials; null if the run has none. */
-export function trials({ trials: rows, total, offset }, { run, status }, width, { order, filters, ranges }) {
+export function trials({ trials: rows, total, offset }, { run, status, ranges }, width, { order, filters }) {
   if (!total && !Object.keys({ ...filters, ...ranges }).length) return null;
   const columns = [["Trial", "short", "started"], ["Place", "short"], ["State", "", "state"], ["Replica", "", "replica"], ["Round", "number", "round"],
     [capitalized(metricLabel(status.metric)), "number", "quality"], ["Epochs", "number", "epochs"],

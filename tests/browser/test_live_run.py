@@ -67,6 +67,21 @@ def test_of_one_network_it_shows_how_fast_models_reach_their_target(
         assert browser.complaints == []
 
 
+def test_a_part_is_drawn_again_after_a_failed_request(page: Page, live: LiveRun) -> None:
+    """The next answer may equal the one before the failure."""
+    family = live.family()
+    page.open(RUN)
+    page.shows("[data-part=tree]", family.grandchild)
+    page.evaluate(
+        "{ const request = fetch; window.fetch = (path, options) => window.fails && "
+        "path.includes('/tree') ? Promise.reject(Error('no answer')) : request(path, options); }"
+    )
+    page.evaluate("window.fails = true")
+    page.shows("[data-part=tree]", "no answer")
+    page.evaluate("window.fails = false")
+    page.shows("[data-part=tree]", family.grandchild)
+
+
 def _headline(page: Page) -> dict[str, str]:
     score = page.api(f"runs/{ADDRESS}/status")["score"]
     return {
