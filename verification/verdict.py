@@ -11,7 +11,7 @@ from aiperf_hpc.rules.consistency.evidence import Trusted
 from aiperf_hpc.rules.judgement import Judgement, assured
 from aiperf_hpc.rules.rule import Division, RuleResult, Violation
 from aiperf_hpc.rules.validity.result import LEAST_EXECUTED, Assurance
-from aiperf_hpc.verification.execution.outcome import Outcome, differing
+from aiperf_hpc.verification.execution.outcome import OF_SIGNATURE, Outcome, differing
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,12 @@ def verdict_of(
 
 
 def suffices(outcome: Outcome) -> bool:
-    """Return whether enough sampled trials were re-executed to replace signature and witness."""
-    return 0 < min(outcome.population, LEAST_EXECUTED) <= outcome.sampled
+    """Return whether enough sampled trials were re-executed to replace signature and witness.
+
+    A sample by the submitter's signature is not enough, unless it includes all trials.
+    """
+    least = LEAST_EXECUTED if outcome.seed_origin != OF_SIGNATURE else outcome.population
+    return 0 < min(outcome.population, least) <= outcome.sampled
 
 
 def assurance_of(

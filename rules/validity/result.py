@@ -24,8 +24,8 @@ class Assurance(NamedTuple):
     witnessed: bool
     """Whether a trusted witness or time-stamp authority covered it from its start to its end."""
     executed: bool = False
-    """Whether ``LEAST_EXECUTED`` sampled trials were re-executed, or all trials if there are fewer,
-    and match their records."""
+    """Whether ``LEAST_EXECUTED`` trials, sampled with a seed that the submitter cannot choose, were
+    re-executed, or all trials if there are fewer, and match their records."""
 
     @property
     def sufficient(self) -> bool:
@@ -93,5 +93,6 @@ def assurance(found: Assurance) -> Findings:
     if not found.sufficient:
         yield (
             f"{found}; name its signer (--key) and its witness (--witness, --tsa), or re-execute "
-            f"at least {LEAST_EXECUTED} sampled trials (--execute {LEAST_EXECUTED})"
+            f"at least {LEAST_EXECUTED} trials sampled with your own seed "
+            f"(--execute {LEAST_EXECUTED} --seed SEED)"
         )

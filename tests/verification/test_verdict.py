@@ -21,7 +21,7 @@ from aiperf_hpc.rules.rule import Division, RuleResult, Violation
 from aiperf_hpc.rules.validity.result import Assurance
 from aiperf_hpc.verification.execution.checks import Verdict
 from aiperf_hpc.verification.execution.comparison import ReexecutedTrial
-from aiperf_hpc.verification.execution.outcome import BEST, Outcome
+from aiperf_hpc.verification.execution.outcome import BEST, OF_SIGNATURE, Outcome
 from aiperf_hpc.verification.verdict import RunVerdict, assurance_of, suffices
 
 BROKEN = tuple(
@@ -158,7 +158,13 @@ def test_a_few_reexecuted_trials_do_not_replace_a_witness(
     assert suffices(executed(population, sampled)) is enough
 
 
-def executed(population: int, sampled: int) -> Outcome:
+def test_a_sample_by_the_signature_replaces_no_witness_unless_it_includes_all_trials() -> None:
+    assert not suffices(executed(100, 10, OF_SIGNATURE))
+    assert not suffices(executed(11, 10, OF_SIGNATURE))
+    assert suffices(executed(10, 10, OF_SIGNATURE))
+
+
+def executed(population: int, sampled: int, seed_origin: str = "as given") -> Outcome:
     trials = [("r0-t0", BEST), *((f"r0-t{n}", f"drawn {n}") for n in range(1, sampled + 1))]
     reexecuted = tuple(
         ReexecutedTrial(
@@ -167,7 +173,7 @@ def executed(population: int, sampled: int) -> Outcome:
         for name, why in trials
     )
     return Outcome(
-        passed=True, seed="s", seed_origin="as given", population=population, stored=population,
+        passed=True, seed="s", seed_origin=seed_origin, population=population, stored=population,
         engine="torch", device="cpu", trials=reexecuted,
     )  # fmt: skip
 

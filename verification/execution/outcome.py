@@ -34,6 +34,8 @@ from aiperf_hpc.verification.execution.comparison import ReexecutedTrial, compar
 from aiperf_hpc.workloads.registry import missing, workload_of
 
 BEST = "the run's best"
+OF_SIGNATURE = "of the run's signature"
+"""Origin of a signed run's default seed: its submitter can sign until the sample is favorable."""
 SIGNATURE_BYTES = 65_536
 """Maximum size of a signature in bytes; an Ed25519 signature has about 400."""
 
@@ -189,7 +191,7 @@ def seed_for(paths: RunPaths, given: str | None) -> Seed:
         return Seed(secrets.token_hex(8), f"chosen now; the run's signature: {reason_of(error)}")
     # Without white space, whose changes do not affect the signature.
     digest = hashlib.sha256(b"".join(signature.split())).hexdigest()
-    return Seed(digest, "of the run's signature")
+    return Seed(digest, OF_SIGNATURE)
 
 
 def drawn(trials: Iterable[str], count: int, seed: str) -> list[str]:
