@@ -41,7 +41,6 @@ from aiperf_hpc.replica.engines.base import (
     EvaluationSums,
     Network,
     NetworkState,
-    OptimizerState,
     RankEngine,
     RankNetwork,
 )
@@ -309,7 +308,7 @@ def _training(
     """Return the results of the repeated training that are compared with the checkpoint."""
     return TrainingAgain(
         losses=losses.means,
-        steps=_steps(network.optimizer_state()),
+        steps=step_count(network.optimizer_state()),
         movements={
             name: _movement(began.weights[name], evaluated.weights[name], again)
             for name, again in network.weights().items()
@@ -318,16 +317,12 @@ def _training(
 
 
 def _recorded(evaluated: TrainingState) -> CheckpointValues:
-    progress = evaluated.progress
+    progress, state = evaluated.progress, evaluated.optimizer_state
     return CheckpointValues(
         train_losses=progress.train_losses,
         validation_losses=progress.validation_losses,
-        steps=_steps(evaluated.optimizer_state),
+        steps=step_count(state) if STEP in state else None,
     )
-
-
-def _steps(state: OptimizerState) -> int | None:
-    return step_count(state) if STEP in state else None
 
 
 def _movement(began: Array, recorded: Array, again: Array) -> Movement:

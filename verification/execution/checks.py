@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from aiperf_hpc.trial import Value
 
+FEWER_STEPS: Final = 0.1
+"""Maximum fraction of the repeated steps that a record may lack, if any may differ."""
 LEAST_LOSS: Final = 0.1
 """Minimum loss to which relative tolerances refer: near zero, a fraction of the loss itself would
 allow no difference."""
@@ -35,7 +37,12 @@ class Tolerance:
     apart: float | None = None
     """Maximum distance between recorded and repeated weights, as a fraction of their movement."""
     steps: int = 0
-    """Number of steps that an optimizer may leave out because gradients are not finite."""
+    """Number of steps that an optimizer may leave out because gradients are not finite.
+
+    Unmeasured. A repeated epoch begins with the initial loss scale, 2^16, which each of these steps
+    halves, while the recorded one has usually reached its own. So the record may have this many
+    steps more, but only ``FEWER_STEPS`` fewer.
+    """
 
     @property
     def first(self) -> Tolerance:

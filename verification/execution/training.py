@@ -20,6 +20,7 @@ from aiperf_hpc.run.replica_requests import (
     TrainingAgain,
 )
 from aiperf_hpc.verification.execution.checks import (
+    FEWER_STEPS,
     LEAST_LOSS,
     Check,
     Tolerance,
@@ -29,7 +30,6 @@ from aiperf_hpc.verification.execution.checks import (
 
 EARLIER: Final = "not recorded by earlier versions"
 MISSING: Final = "missing in the checkpoint"
-UNCOUNTED: Final = "the engine counts no steps"
 STILL: Final = 0.1
 """Movement of an array, as a fraction of its repeated movement, below which it was not trained."""
 SMALLEST_ARRAY: Final = 8
@@ -52,16 +52,14 @@ def training_checks(
         earlier: whether the run is of an earlier version, whose checkpoints lack values.
     """
     training, recorded = again.training, again.recorded
+    steps = f"{what}: steps of the optimizer"
     if training is None or recorded is None:
+        yield _missing(steps, None, earlier=earlier)
         return
-    steps, most = f"{what}: steps of the optimizer", tolerance.steps
-    if recorded.steps is None and training.steps is not None:
+    if recorded.steps is None:
         yield _missing(steps, training.steps, earlier=earlier)
-    elif recorded.steps is None or training.steps is None:
-        yield judged(steps, recorded.steps, training.steps, UNCOUNTED, None)
     else:
-        text = f"{most} steps" if most else "none"
-        yield compare(steps, recorded.steps, training.steps, most, text)
+        yield _steps(steps, recorded.steps, training.steps, tolerance)
     losses = recorded.train_losses, training.losses
     yield interval_losses(f"{what}: loss", *losses, tolerance.train_losses, earlier=earlier)
     yield from _movements(what, graph, training, tolerance)
@@ -79,6 +77,13 @@ def evaluation_losses(
     bounds = (tolerance.batch_loss,) * len(again.losses)
     name = f"{what}: validation loss"
     return interval_losses(name, recorded.validation_losses, again.losses, bounds, earlier=earlier)
+
+
+def _steps(what: str, recorded: int, again: int, tolerance: Tolerance) -> Check:
+    more = tolerance.steps
+    fewer = min(more, math.ceil(FEWER_STEPS * again))
+    text = f"{more} more, {fewer} fewer" if more else "none"
+    return judged(what, recorded, again, text, -fewer <= recorded - again <= more)
 
 
 def interval_losses(

@@ -82,7 +82,7 @@ class TrainingAgain(Value):
 
     losses: tuple[float, ...]
     """Mean losses by interval (``credit.IntervalLosses``)."""
-    steps: int | None
+    steps: int
     """Number of the optimizer's steps since the start of the trial."""
     movements: dict[str, Movement]
     """Movements of parameters and moving statistics by name."""

@@ -240,7 +240,7 @@ def test_what_was_not_executed_is_not_compared(executed: Callable[..., Outcome])
     parts = ("before", "evaluated", "train_loss", "training", "after", "seconds", "operations")
     found = executed(**{part: lambda _: None for part in parts})
     assert found.passed
-    assert [check.verdict for check in found.trials[0].checks] == [Verdict.NOT_COMPARED] * 2
+    assert [check.verdict for check in found.trials[0].checks] == [Verdict.NOT_COMPARED] * 3
     assert [line.split()[-7:-4] for line in table(found) if "operations of" in line] == [
         ["-", "not", "compared"]
     ] * 2

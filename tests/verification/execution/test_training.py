@@ -12,7 +12,7 @@ from tests.support.recorded_epoch import GRAPH, Recorded
 from aiperf_hpc.replica.data import Batch
 from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.reexecution import execute
-from aiperf_hpc.run.replica_requests import EpochAgain
+from aiperf_hpc.run.replica_requests import CheckpointValues, EpochAgain, Movement, TrainingAgain
 from aiperf_hpc.verification.execution.checks import EXACT, ROUNDED, Check, Tolerance, Verdict
 from aiperf_hpc.verification.execution.training import (
     EARLIER,
@@ -78,6 +78,10 @@ class EvaluatesHalves(Recorded):
             network.evaluate_step(part(batch, slice(batch.size // 2)))
 
 
+MOVED = {
+    name: Movement(recorded=1.0, again=1.0, between=0.0)
+    for name in (*GRAPH.parameters, *GRAPH.statistics)
+}
 FORGERIES = {
     LeavesOutSteps: "steps of the optimizer",
     LeavesOutLastSteps: "steps of the optimizer",
@@ -142,6 +146,35 @@ def test_rounding_grows_fastest_in_a_first_epoch() -> None:
     assert first.movement > later.dropping.movement > later.movement
     assert EXACT.dropping.train_losses == ()
     assert EXACT.dropping.apart is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "difference", "passed"),
+    [("fp16", 16, True), ("fp16", 17, False), ("fp16", -2, True), ("fp16", -3, False),
+     ("bf16", 1, False), ("bf16", -1, False)],
+)  # fmt: skip
+def test_only_fp16_may_leave_out_steps_and_a_record_few_of_them(
+    precision: str, difference: int, *, passed: bool
+) -> None:
+    values = CheckpointValues(train_losses=(), validation_losses=(), steps=16 + difference)
+    training = TrainingAgain(losses=(), steps=16, movements=MOVED)
+    again = EpochAgain(trial="r0-t1", recorded=values, training=training)
+    steps = next(training_checks("again", GRAPH, again, ROUNDED[precision], earlier=False))
+    assert (steps.name, steps.verdict is Verdict.PASSED) == (
+        "again: steps of the optimizer",
+        passed,
+    )
+
+
+@pytest.mark.parametrize("lacking", ["recorded", "training"])
+def test_a_training_without_a_result_fails_unless_the_run_is_earlier(lacking: str) -> None:
+    values = CheckpointValues(train_losses=(), validation_losses=(), steps=16)
+    training = TrainingAgain(losses=(), steps=16, movements=MOVED)
+    again = EpochAgain(trial="r0-t1", recorded=values, training=training)
+    again = again.model_copy(update={lacking: None})
+    for earlier, verdict in ((True, Verdict.NOT_COMPARED), (False, Verdict.FAILED)):
+        checks = training_checks("again", GRAPH, again, EXACT, earlier=earlier)
+        assert [each.verdict for each in checks] == [verdict]
 
 
 def check(recorded: tuple[float, ...], again: tuple[float, ...]) -> Check:
