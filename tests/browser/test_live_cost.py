@@ -28,17 +28,16 @@ RUNS = 100
 NODES, TRIALS = 4096, 10_000
 UPDATES = 1250
 """Updates of 20 minutes, at one a second."""
-SECONDS, INTERVAL_SECONDS = 20, 5
+SECONDS = 60
 # Measured on 2026-11-28 on 2 cores of an AMD EPYC, which other tests kept busy.
 MOST_PAINT_MILLISECONDS = 150.0
-"""Maximum of the fastest of ten, as other processes delay some; the median was 90 to 142 ms."""
+"""Maximum of the first quartile, as other processes delay some; the median was 90 to 144 ms."""
 MOST_CORE = 0.05
-"""Maximum of the median of five-second intervals, as other processes slow some; the mean was 2.3 to
-3.3 %."""
+"""Maximum of the mean over a minute, which has expensive redraws; it was 2.3 to 3.6 % of a core."""
 PAINTS = "performance.getEntriesByType('paint')"
 MOST_GROWTH_BYTES = 2
-"""Maximum of the median bytes that an update leaves behind, less than a reference to an object;
-1,250 left 20 to 36."""
+"""Maximum bytes that an update leaves behind, less than a reference to an object; 1,250 left 20 to
+36. The smallest growth counts, as a leak shows in each."""
 OTHERS = ("code", "native")
 """Kinds of objects that are not counted: compiled code, and objects of the browser, which keeps
 records of up to 200 slow frames and tasks. Elements are counted by themselves."""
@@ -82,7 +81,7 @@ def test_the_first_paint_beside_a_hundred_runs(browser: Chromium, tmp_path: Path
             page.holds(f"{PAINTS}.length > 0")
             painted.append(page.evaluate(f"{PAINTS}[0].startTime"))
     print(f"\nfirst paint beside {RUNS} runs: {sorted(map(round, painted))} ms")  # noqa: T201 -- with -s
-    assert min(painted) <= MOST_PAINT_MILLISECONDS
+    assert statistics.quantiles(painted)[0] <= MOST_PAINT_MILLISECONDS
 
 
 def test_memory_does_not_grow_with_updates(
@@ -97,7 +96,7 @@ def test_memory_does_not_grow_with_updates(
     growth = [after - before for before, after in pairwise(sizes)]
     print(f"\nobjects {sizes[0]:,} bytes, {growth} after each {UPDATES:,} updates")  # noqa: T201 -- with -s
     assert nodes[-1] <= nodes[0] + 100
-    assert statistics.median(growth) < UPDATES * MOST_GROWTH_BYTES
+    assert min(growth[1:]) < UPDATES * MOST_GROWTH_BYTES
 
 
 def _bytes_of_objects(heap: dict[str, Any]) -> int:
@@ -115,17 +114,14 @@ def test_processor_time_of_a_large_run(
     page.shows("[data-part=machines]", f"{NODES:,} hosts")
     browser = next(each for each in psutil.Process().children() if "chrom" in each.name())
     processes = [browser, *browser.children(recursive=True)]
-    fractions = []
-    for _ in range(SECONDS // INTERVAL_SECONDS):
-        began, before = time.monotonic(), _cpu(processes)
-        for number in range(INTERVAL_SECONDS):
-            page.evaluate("update()")
-            time.sleep(max(0.0, began + number + 1 - time.monotonic()))
-        fractions.append((_cpu(processes) - before) / (time.monotonic() - began))
-    said = ", ".join(f"{each:.1%}" for each in fractions)
-    print(f"\n{NODES:,} nodes, {TRIALS:,} trials: {said} of a core")  # noqa: T201 -- with -s
+    began, before = time.monotonic(), _cpu(processes)
+    for number in range(SECONDS):
+        page.evaluate("update()")
+        time.sleep(max(0.0, began + number + 1 - time.monotonic()))
+    fraction = (_cpu(processes) - before) / (time.monotonic() - began)
+    print(f"\n{NODES:,} nodes, {TRIALS:,} trials: {fraction:.1%} of a core")  # noqa: T201 -- with -s
     page.browser.complaints.clear()  # The service has no telemetry of the added nodes.
-    assert statistics.median(fractions) <= MOST_CORE
+    assert fraction <= MOST_CORE
 
 
 def _cpu(processes: list[psutil.Process]) -> float:
