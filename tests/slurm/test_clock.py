@@ -32,8 +32,8 @@ def free_a_node(cluster: Cluster) -> Iterator[Callable[[], None]]:
             reserved.append(node)
         yield free
     finally:
-        for node in reserved:
-            cluster.run("scontrol", "delete", f"reservation={node}")
+        deleted = [cluster.run("scontrol", "delete", f"reservation={node}") for node in reserved]
+        assert not any(done.returncode for done in deleted), deleted
 
 
 def _control(cluster: Cluster, *command: str) -> None:
