@@ -30,7 +30,7 @@ class ReplicaContext:
     stop: StopFlag
     """Stop signal."""
     clock: Clock = SYSTEM
-    """Clock of all waits, intervals and journal time stamps."""
+    """Clock of all waits, intervals and journal timestamps."""
     retry: Retry = no_retry
     """Retries reads and writes; a BackoffRetry waits while the storage is unavailable."""
     sync: Sync = to_stable_storage

@@ -42,7 +42,7 @@ LONGEST_REASON: Final = 300
 ADDRESS: Final = "/api/v1/statements"
 TOKEN_BYTES: Final = 32
 LONGEST_STAMP: Final = 70_000
-"""Maximum size of a recorded time stamp in bytes; 2,000 to 7,000 are usual with certificates."""
+"""Maximum size of a recorded timestamp in bytes; 2,000 to 7,000 are usual with certificates."""
 ANSWER_SECONDS: Final = 10.0
 """Timeout of a request in seconds."""
 END_SECONDS: Final = 10.0

@@ -84,7 +84,7 @@ class AskTellSearch:
             search: search settings; those of workers, queue and checkpoints are ignored.
             seed: random seed.
             front_end: name of the front end, for the record.
-            clock: clock of the records' time stamps.
+            clock: clock of the records' timestamps.
 
         Raises:
             JournalError: the journal cannot be read or written.

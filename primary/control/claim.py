@@ -108,8 +108,8 @@ class Claim:
     def recorded(self, utc: float, mono: float) -> None:
         """Note the time of a record that serves as this process's heartbeat.
 
-        This is the record's own time stamp, not the time at which it was stored: others judge by
-        the time stamp, and a write that hung for long is no heartbeat.
+        This is the record's own timestamp, not the time at which it was stored: others judge by
+        the timestamp, and a write that hung for long is no heartbeat.
         """
         self._spoke = max(utc, self._spoke[0]), max(mono, self._spoke[1])
 

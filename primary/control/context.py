@@ -35,7 +35,7 @@ class PrimaryContext:
     show: Callable[[], None] = lambda: None
     """Callback for a new digest for witnesses; it returns immediately."""
     clock: Clock = SYSTEM
-    """Clock of the run and of the journals' time stamps."""
+    """Clock of the run and of the journals' timestamps."""
     file_clock: FileClock = read_clock
     """Comparison of that clock with the file server's."""
     clocks: Callable[[Path], Clocks | None] = lambda folder: None

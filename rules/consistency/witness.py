@@ -114,7 +114,7 @@ def _time_stamps(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
                 raise NoStatementError("it is a witness's statement")
             seen.append(Seen(*check_stamp(run_id, each.answer), each))
         except AIPerfError as error:
-            wrong = f"time stamp {number}: {error}"
+            wrong = f"timestamp {number}: {error}"
             break
         trusted = trusted and is_trusted(run_id, each.answer, roots)
     return Witness(seen, trusted, run.config.timestamps.interval_seconds, wrong)

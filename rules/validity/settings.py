@@ -76,7 +76,7 @@ FREE: Final[Mapping[str, Limit]] = {
     "journal.progress_interval_seconds": _at_most(5.0),
     "journal.heartbeat_interval_seconds": _at_most(10.0),
     "journal.digest_interval_seconds": _at_most(30.0),
-    # External witnesses, time stamps and telemetry.
+    # External witnesses, timestamps and telemetry.
     "witness.urls": ANY,
     "witness.interval_seconds": _at_most(30.0),
     "timestamps.urls": ANY,

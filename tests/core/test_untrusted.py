@@ -111,8 +111,8 @@ def test_a_file_that_is_read_whole_is_of_bounded_size(run: Path) -> None:
         (BOMB, "too many values after alias expansion"),
         ("a: &a {b: 1}\nc: {<<: [" + "*a, " * MOST_YAML_VALUES + "]}", "too many values"),
         ("a: [" + "1," * MOST_YAML_VALUES + "]", "too many values"),
-        ("a: " + "[" * 3000 + "]" * 3000, "nested too deep"),
-        ("a: " + "{b: " * 3000 + "}" * 3000, "nested too deep"),
+        ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("a: " + "{b: " * 3000 + "}" * 3000, "nested too deeply"),
         ("".join(f"a{n}: &a{n} [{f'*a{n - 1}' if n else ''}]\n" for n in range(MOST_LEVELS + 1)),
          "nested too deeply by aliases"),
         ("a: &a [*a]", "a value that contains itself"),
@@ -157,5 +157,5 @@ def test_brackets_in_strings_are_no_levels(value: object) -> None:
     for ascii_only in (True, False):
         text = json.dumps(deep, ensure_ascii=ascii_only)
         assert parsed_json(text) == parsed_json(text.encode()) == deep
-        with pytest.raises(ValueError, match="nested too deep"):
+        with pytest.raises(ValueError, match="nested too deeply"):
             parsed_json("[" * 4 + text + "]" * 4)

@@ -29,7 +29,7 @@ def source_commit() -> str | None:
 def commit_of(file: Path) -> str | None:
     """Return the commit of the repository that contains ``file`` as its copy of this file.
 
-    Files that a sparse checkout omits are no changes: the package digest covers the package. Other
+    Files that a sparse checkout omits are not changes: the package digest covers the package. Other
     repositories around ``file`` do not count, such as a project (or a checkout of this one) with a
     virtual environment that this package is installed in.
     """
@@ -44,7 +44,7 @@ def commit_of(file: Path) -> str | None:
 
 
 def uncommitted(file: Path) -> list[str]:
-    """Return the paths that git reports as changed or untracked in the repository of ``file``."""
+    """Return the paths that differ from the commit, or whose changes git does not report."""
     top = _top(file)
     changes = _git(top, "status", "--porcelain") if top else None
     found = [line.split(maxsplit=1)[1] for line in (changes or "").splitlines()]

@@ -115,7 +115,7 @@ class RunManifest(Value):
     def monitored(self) -> bool:
         """Whether its processes record clocks, journal digests, their systems and studies.
 
-        Simulations and earlier versions need not; rules require them of all other runs.
+        Simulations and runs of earlier versions need not; rules require them of all other runs.
         """
         return not (self.earlier or self.simulated)
 

@@ -161,7 +161,7 @@ class Peaks(Value):
         if self.load is None or self.load < 0.5 * self.cores:
             return ""
         return (
-            f"its load was {self.load:.1f}, with {self.cores} cores, before the measurement, which "
+            f"the load was {self.load:.1f} on {self.cores} cores before the measurement, which "
             "lowers the measured peaks"
         )
 

@@ -1,4 +1,4 @@
-"""Time stamps of a run's journal digests by timestamp authorities (RFC 3161)."""
+"""Timestamps of a run's journal digests by timestamp authorities (RFC 3161)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BAD_CERTIFICATE: Final = (ValueError, InvalidVersion, DuplicateExtension, Unsupp
 
 
 class NoStampError(AIPerfError):
-    """An alleged time stamp of a journal digest is invalid."""
+    """An alleged timestamp of a journal digest is invalid."""
 
 
 class Stamp(NamedTuple):
@@ -66,7 +66,7 @@ def check_stamp(run: str, event: TimeStamped) -> Stamp:
 
 
 def is_trusted(run: str, event: TimeStamped, roots: Sequence[Certificate]) -> bool:
-    """Return whether a time stamp's signature chains to one of the trusted certificates."""
+    """Return whether a timestamp's signature chains to one of the trusted certificates."""
     response, message = _decoded(event), message_of(run, event.digest)
     return any(_is_below(root, response, message) for root in roots)
 

@@ -194,7 +194,7 @@ def parsed_json(content: bytes | str) -> Any:  # noqa: ANN401 -- whatever was wr
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if _levels(content) > MOST_LEVELS:
-        raise ValueError("nested too deep")
+        raise ValueError("nested too deeply")
     return value
 
 
@@ -289,7 +289,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
         self._composed += 1
         _require(self._composed <= MOST_YAML_VALUES, "too many values")
-        _require(self._open < MOST_LEVELS, "nested too deep")
+        _require(self._open < MOST_LEVELS, "nested too deeply")
         if self.check_event(yaml.AliasEvent):
             alias = self.peek_event()  # type: ignore[no-untyped-call]
             known = self.anchors.get(alias.anchor)

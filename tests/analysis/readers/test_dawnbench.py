@@ -244,7 +244,7 @@ def test_another_quality_than_the_benchmarks_has_no_target(tmp_path: Path) -> No
         ("x", b"", "not JSON"),
         ("x", b'{"hardware": ""x"}', "not JSON"),
         ("x", b"[" * 100_000, "not JSON"),
-        ("x", b'{"misc": ' + b"[" * 500 + b"]" * 500 + b"}", "nested too deep"),
+        ("x", b'{"misc": ' + b"[" * 500 + b"]" * 500 + b"}", "nested too deeply"),
         ("x", b'{"latency": ' + b"9" * 5000 + b"}", "not JSON"),
         ("x", b"[1]", "not a JSON object but a list"),
     ],

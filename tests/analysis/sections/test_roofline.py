@@ -243,7 +243,7 @@ def test_peaks_of_another_machine_are_a_note(tmp_path: Path) -> None:
     assert run.peaks == str(tmp_path / "other.json")
     elsewhere = "the peaks are of elsewhere (Example CPU), the run was on node (Example CPU)"
     assert elsewhere in run.notes
-    assert any("its load was 5.0, with 1 cores, before" in note for note in run.notes)
+    assert any("the load was 5.0 on 1 cores before" in note for note in run.notes)
 
 
 def test_entries_without_a_roofline_have_a_reason(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_table_has_all_parts_and_says_what_is_missing() -> None:
     )  # fmt: skip
     text = list(lines(whole))
     assert text[0] == "node: Example CPU, 4 cores, 16 GiB"
-    assert text[2].startswith("warning: its load was 9.0, with 4 cores, before")
+    assert text[2].startswith("warning: the load was 9.0 on 4 cores before")
     assert text[3] == "torch cpu: Example CPU, 4 threads"
     rows = {line[:46].strip(): line[46:].split() for line in text[6:]}
     assert rows["torch cpu, matrix product, fp32"][:2] == ["100", "GOPS"]
