@@ -328,8 +328,11 @@ def _recorded(evaluated: TrainingState) -> CheckpointValues:
 def _movement(began: Array, recorded: Array, again: Array) -> Movement:
     """Return the norms of an array's changes, in double precision."""
     begin, end, other = (array.astype(np.float64) for array in (began, recorded, again))
-    norms = (float(np.linalg.norm(d)) for d in (end - begin, other - begin, other - end))
-    return Movement(**dict(zip(("recorded", "again", "between"), norms, strict=True)))
+    return Movement(
+        recorded=float(np.linalg.norm(end - begin)),
+        again=float(np.linalg.norm(other - begin)),
+        between=float(np.linalg.norm(other - end)),
+    )
 
 
 def _operations(graph: Graph) -> MatrixOperations | None:

@@ -106,8 +106,8 @@ class GuidedSearcher:
     surrogate: Surrogate = field(default_factory=Surrogate, repr=False)
     """The surrogate, a cache of all observations."""
     _descriptions: dict[str, Vector] = field(default_factory=dict, repr=False)
-    """Descriptions of pending graphs, and those known before ``begin_anew``; (SIZE,) each, by
-    hash."""
+    """Descriptions by hash, (SIZE,) each: of pending graphs and of those observed before
+    ``begin_anew``."""
     _learned: Seen | None = None
     """The records from which the covariance was last estimated."""
 

@@ -101,7 +101,7 @@ class RunKnowledge:
         return MemoryLimit(config, replica.memory_limit, replica.memory_holds_copies)
 
     def bounds(self, config: RunConfig, initial: Graph) -> Bounds:
-        """Return the limits of candidates, of which the memory depends on the attempt."""
+        """Return the limits of candidates. The memory limit may differ between attempts."""
         limit = self.memory_limit(config)
         if self._bounds is None or self._bounds[0] != limit:
             memory = None if limit is None else MemoryBound.of(limit, initial)
@@ -170,13 +170,13 @@ class RunKnowledge:
         yield from (t for t in self._digest.trials.values() if t.replica != self._replica)
         yield from map(summarize, self.history.trials.values())
 
-    def observations(self, gone: Set[str]) -> list[Observation]:
-        """Return all trained graphs; those in ``gone`` cannot be parents."""
+    def observations(self, missing: Set[str]) -> list[Observation]:
+        """Return all trained graphs; those in ``missing`` cannot be parents."""
         found = dict(self._observations.now().known)
         # Not in the order of reading, which differs if journals of several attempts grow at once.
         own = sorted(self.history.trials.values(), key=attrgetter("started_utc"))
         found.update(observe(map(summarize, own)))
-        for trial in gone & found.keys():
+        for trial in missing & found.keys():
             found[trial] = replace(found[trial], can_grow=False)
         return list(found.values())
 

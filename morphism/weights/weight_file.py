@@ -14,12 +14,11 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import from_json
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -39,8 +38,12 @@ _CONTENTS = "contents"
 _PARTS = ("texts", "checksums")
 _LENGTH = 8
 """Bytes of the header length at the beginning of a safetensors file."""
-MOST_HEADER_BYTES = 100_000_000
+_MOST_HEADER_BYTES = 100_000_000
 """Maximum length of a header in bytes, as in the safetensors library."""
+_TYPE, _TYPE_BYTES = "F32", 4
+"""Type of all weights and optimizer states in a header, and its size."""
+_MOST_AXES = 32
+"""Maximum number of axes of an array, as in NumPy 1."""
 
 
 class Contents(NamedTuple):
@@ -106,29 +109,41 @@ def load_checked(
 
 
 def stored_shapes(path: Path) -> dict[str, Shape]:
-    """Return the shapes of a file's arrays by name; only the header is read.
+    """Return the shapes of a file's float32 arrays by name; only the header is read.
 
     Raises:
-        CheckpointError: the header is damaged, or the file has another size than it states.
+        CheckpointError: the header is damaged, or contradicts itself or the size of the file.
         OSError: the file cannot be read.
     """
     with open(regular_descriptor(path, follow=False), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(_LENGTH), "little")
-        if length > MOST_HEADER_BYTES:
-            raise damaged(path, f"its header is longer than {MOST_HEADER_BYTES:,} bytes")
+        if length > _MOST_HEADER_BYTES:
+            raise damaged(path, f"its header is longer than {_MOST_HEADER_BYTES:,} bytes")
         content = file.read(length)
     try:
-        header = from_json(content)
+        header = _parsed(content)
         if not isinstance(header, dict):
             raise ValueError("its header is not a mapping")
         arrays = {name: value for name, value in header.items() if name != "__metadata__"}
-        end = max((_natural(value["data_offsets"][1]) for value in arrays.values()), default=0)
-        if size != _LENGTH + length + end:
-            raise ValueError(f"it has {size} bytes, its header states {_LENGTH + length + end}")
-        return {name: tuple(map(_natural, value["shape"])) for name, value in arrays.items()}
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+        shapes = {name: _stored_shape(name, value) for name, value in arrays.items()}
+        stated = _LENGTH + length + _TYPE_BYTES * sum(map(math.prod, shapes.values()))
+        if size != stated:
+            raise ValueError(f"it has {size} bytes, its header states {stated}")
+        return shapes
+    except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, error) from None
+
+
+def _stored_shape(name: str, stated: dict[str, Any]) -> Shape:
+    """Return the shape of an array by its part of a header."""
+    begin, end = map(_natural, stated["data_offsets"])
+    shape = tuple(map(_natural, stated["shape"]))
+    if len(shape) > _MOST_AXES:
+        raise ValueError(f"{name} has {len(shape)} axes")
+    if stated["dtype"] != _TYPE or end - begin != _TYPE_BYTES * math.prod(shape):
+        raise ValueError(f"its {name} does not have the type and shape of {end - begin} bytes")
+    return shape
 
 
 def _natural(value: object) -> int:

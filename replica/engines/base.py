@@ -32,7 +32,7 @@ OptimizerState = Mapping[str, Array]
 
 There is an array ``SLOT:node/parameter``, of the parameter's shape, for each slot (``momentum``,
 ``first_moment``, ``second_moment``, ...), and ``step``, the number of steps, of shape (). Only
-engines read the state, and its format is common to all engines.
+engines read the slots; the format is common to all engines.
 """
 
 

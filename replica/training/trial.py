@@ -61,7 +61,8 @@ class TrialProgress(Value):
     """Mean training losses of the last epoch by interval (``credit.IntervalLosses``); empty in
     checkpoints of earlier versions."""
     validation_losses: tuple[float, ...] = ()
-    """Mean losses of its evaluation by interval; empty in checkpoints of earlier versions."""
+    """Mean validation losses of the last epoch by interval; empty in checkpoints of earlier
+    versions."""
 
     def after(
         self,

@@ -20,6 +20,7 @@ from aiperf_hpc.morphism.search.base import (
     View,
 )
 from aiperf_hpc.morphism.search.guided import GuidedSearcher
+from aiperf_hpc.morphism.surrogate.gaussian_process import Prediction, Surrogate, Vectors
 from aiperf_hpc.morphism.surrogate.graph_description import describe
 
 WIDE = Bounds(parameters=10**9, forward_operations=10**15, depth=10**4, growth=1e9)
@@ -151,7 +152,7 @@ def test_pending_graphs_make_others_look_elsewhere() -> None:
     assert other.prediction["pending"] == 1
 
 
-def test_only_what_has_weights_is_a_parent_and_all_of_it_is_learned_from() -> None:
+def test_parents_need_weights_but_all_trials_are_observed() -> None:
     world = World()
     for _ in range(2):  # Two searchers may train one graph within the lag of their knowledge.
         world.train(residual(), can_grow=False)
@@ -222,6 +223,30 @@ def test_a_search_that_knows_little_makes_single_steps() -> None:
         world.train(choice.child)
     assert lengths > {1}
     assert max(lengths) <= 3
+
+
+def test_rounding_errors_choose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They depend on the processor and the number of threads."""
+    view = World(*crowd()[:30]).view()
+    choices = [searcher().choose(view, rng(seed)).child for seed in range(15)]
+    expecting, noise = Surrogate.expecting, rng(99)
+
+    def inexact(surrogate: Surrogate, pending: Vectors) -> Callable[[Vectors], Prediction]:
+        predict = expecting(surrogate, pending)
+
+        def predicted(vectors: Vectors) -> Prediction:
+            exact = predict(vectors)
+            return Prediction(
+                *(
+                    each * (1 + 1e-12 * noise.normal(size=each.shape))
+                    for each in (exact.mean, exact.deviation)
+                )
+            )
+
+        return predicted
+
+    monkeypatch.setattr(Surrogate, "expecting", inexact)
+    assert [searcher().choose(view, rng(seed)).child for seed in range(15)] == choices
 
 
 def test_all_kinds_are_used() -> None:

@@ -18,6 +18,7 @@ from aiperf_hpc.morphism.surrogate.covariance import (
     Likelihood,
     SurrogateError,
     factorize,
+    learned_covariance,
 )
 from aiperf_hpc.morphism.surrogate.gaussian_process import Repeats, Surrogate
 from aiperf_hpc.morphism.surrogate.graph_description import PARTS, SIZE, STAGE, Vector
@@ -50,6 +51,18 @@ def repeats(given: list[Vector], seed: int = 0, most: int = 1) -> dict[str, Repe
 
 def lookup(given: list[Vector]) -> Callable[[str], Vector]:
     return lambda graph: given[int(graph[1:])]
+
+
+def test_rounding_errors_do_not_change_the_covariance() -> None:
+    given, noise = np.asarray(vectors(30)) - vectors(1)[0], np.random.default_rng(5)
+    values = noise.normal(size=30)
+    one, other = (
+        learned_covariance(given, values * factors, np.ones(30), 0.0)
+        for factors in (np.ones(30), 1 + 1e-13 * noise.normal(size=30))
+    )
+    assert one.lengths.tolist() == other.lengths.tolist()
+    assert one.weights.tolist() == other.weights.tolist()
+    assert one.noise == other.noise
 
 
 @pytest.fixture

@@ -174,7 +174,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [[[1]], ["x"], [-1], [True], [1.0], None, 4])
 def test_only_a_shape_of_natural_numbers_is_returned(tmp_path: Path, shape: object) -> None:
-    header = {"a": {"shape": shape, "data_offsets": [0, 0]}}
+    header = {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}
     (tmp_path / "c").write_bytes(with_header(header))
     with pytest.raises(CheckpointError, match="c is damaged: "):
         stored_shapes(tmp_path / "c")
@@ -182,9 +182,28 @@ def test_only_a_shape_of_natural_numbers_is_returned(tmp_path: Path, shape: obje
 
 @pytest.mark.parametrize("end", [0.0, False, None, "0", -1])
 def test_only_a_natural_number_is_an_offset(tmp_path: Path, end: object) -> None:
-    header = {"a": {"shape": [2], "data_offsets": [0, end]}}
+    header = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, end]}}
     (tmp_path / "c").write_bytes(with_header(header))
     with pytest.raises(CheckpointError, match="c is damaged: "):
+        stored_shapes(tmp_path / "c")
+
+
+@pytest.mark.parametrize("changed", [{"shape": [3]}, {"dtype": "F64"}, {"data_offsets": [4, 8]}])
+def test_a_shape_that_its_bytes_do_not_have_is_damage(
+    tmp_path: Path, changed: dict[str, object]
+) -> None:
+    one = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    (tmp_path / "c").write_bytes(with_header({"a": one}) + bytes(8))
+    assert stored_shapes(tmp_path / "c") == {"a": (2,)}
+    (tmp_path / "c").write_bytes(with_header({"a": one | changed}) + bytes(8))
+    with pytest.raises(CheckpointError, match="its a does not have the type and shape of"):
+        stored_shapes(tmp_path / "c")
+
+
+def test_an_array_of_many_axes_is_damage(tmp_path: Path) -> None:
+    stated = {"dtype": "F32", "shape": [2**62] * 100, "data_offsets": [0, 8]}
+    (tmp_path / "c").write_bytes(with_header({"a": stated}))
+    with pytest.raises(CheckpointError, match="a has 100 axes"):
         stored_shapes(tmp_path / "c")
 
 
