@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from tests.chaos.session import Session
-from tests.slurm.conftest import ROOT, require_slurm
+from tests.slurm.conftest import require_slurm
 
 QUICK = ["search worker killed", "replica stopped, continued", "slurmd killed, its steps not"]
 """What a run gets over within seconds."""
@@ -27,10 +25,3 @@ def test_after_a_few_faults_all_adds_up() -> None:
     assert result["acknowledged"] > 100
     assert result["operations"] == result["stated_operations"] > 0
     assert any("records written" in line for line in session.table())
-
-
-def test_the_command_says_what_it_takes() -> None:
-    command = [sys.executable, "-m", "tests.chaos", "--faults", "none"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 2
-    assert "--faults: invalid int value" in done.stderr
