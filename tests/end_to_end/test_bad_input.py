@@ -54,6 +54,7 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         (["verify", "nowhere"], "nowhere is not a run directory: there is no such folder; "),
         (["status", "text"], "text is not a run directory: it is a file; "),
         (["status", "empty"], "aiperf: empty is not a run directory: it has no run.yaml; "),
+        (["resume", "empty"], "aiperf: empty is not a run directory: it has no run.yaml; "),
         (["compare", "empty", "text"], "empty is not a run directory: it has no run.yaml; "),
         (["compare", "text", "empty"], "text is not a run directory: it is a file; "),
         (["compare", "nowhere", "text"], "nowhere is not a run directory: there is no such "),

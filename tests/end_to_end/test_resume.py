@@ -222,15 +222,6 @@ def test_what_cannot_be_resumed_says_why_and_changes_nothing(live_run: Start) ->
     assert {path: path.stat().st_size for path in run.paths.journals()} == before
 
 
-@pytest.mark.parametrize("content", [None, "primary"])
-def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path, content: str | None) -> None:
-    if content:
-        (tmp_path / content).mkdir()
-    done = aiperf("resume", tmp_path)
-    assert done.returncode == 2
-    assert "is not a run directory" in done.stderr
-
-
 def test_a_detached_run_goes_on_without_the_command_that_started_it(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     started = aiperf_process(
