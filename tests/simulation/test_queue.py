@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.support.present import present
 from tests.support.rules import failures_by_rule
-from tests.support.simulation import simulated_run
+from tests.support.simulation import Queue, QueuedLauncher, simulated_run
 
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.results.views.run_view import RunView
@@ -18,8 +17,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.history.presence import presences
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.paths import Identity
-from aiperf_hpc.simulation.cluster import SimulatedHost, SimulatedLauncher
-from aiperf_hpc.simulation.timeline import Queue
+from aiperf_hpc.simulation.cluster import SimulatedHost
 from aiperf_hpc.trial import JobPhase
 
 NODES = 8
@@ -28,7 +26,8 @@ NODES = 8
 def run(folder: Path, queue: Queue, *, nodes: int = NODES) -> RunView:
     """Simulate a run that has eight nodes at last."""
     most = NODES if nodes < NODES else None
-    return simulated_run(folder, queue=queue, nodes=nodes, nodes_max=most, hours=0.1)
+    launcher = partial(QueuedLauncher, queue)
+    return simulated_run(folder, launcher=launcher, nodes=nodes, nodes_max=most, hours=0.1)
 
 
 def begins(view: RunView) -> list[float]:
@@ -92,19 +91,13 @@ def test_what_preempted_lives_did_counts_but_for_what_was_not_yet_recorded(taken
     assert told == pytest.approx(there, rel=0.02)
 
 
-class SeveringLauncher(SimulatedLauncher):
+class SeveringLauncher(QueuedLauncher):
     """Starts replicas again whose nodes it no longer sees: the old copies go on."""
 
-    @contextmanager
-    def _taken_away(self, name: str, host: SimulatedHost, after: float) -> Iterator[None]:
-        def sever() -> None:
-            if self._hosts[name] is host:
-                again = ReplicaState(JobPhase.REQUEUED, detail="NODE_FAIL")
-                self._start(name, self._queue.away_seconds, again)
-
-        task = self._cluster.timeline.spawn(sever, after)
-        yield
-        self._cluster.timeline.cancel(task)
+    def _preempt(self, name: str, host: SimulatedHost) -> None:
+        if self._hosts[name] is host:
+            again = ReplicaState(JobPhase.REQUEUED, detail="NODE_FAIL")
+            self._wait(name, self._queue.away_seconds, again)
 
     def _live(self, who: Identity, host: SimulatedHost) -> int:
         status = super()._live(who, host)
@@ -114,12 +107,10 @@ class SeveringLauncher(SimulatedLauncher):
 
 
 @pytest.mark.parametrize("seed", [1, 4])
-def test_old_copies_that_go_on_are_fenced_and_contradict_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    monkeypatch.setattr("aiperf_hpc.simulation.main.SimulatedLauncher", SeveringLauncher)
+def test_old_copies_that_go_on_are_fenced_and_contradict_nothing(tmp_path: Path, seed: int) -> None:
     queue = Queue(10.0, preemptions_per_hour=20.0, away_seconds=15.0, seed=seed)
-    view = simulated_run(tmp_path / "run", queue=queue, nodes=4, hours=0.07)
+    launcher = partial(SeveringLauncher, queue)
+    view = simulated_run(tmp_path / "run", launcher=launcher, nodes=4, hours=0.07)
     assert any(len(replica.starts) > 1 for replica in view.history.replicas.values())
     assert view.history.fenced > 0
     assert failures_by_rule(view.paths) == {}

@@ -20,7 +20,6 @@ from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.morphism.weights.weight_file import Warn
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
-from aiperf_hpc.primary.launchers.slurm.batch_script import wait_limit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines.base import Engine
@@ -38,7 +37,7 @@ from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths, replica_name, 
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.run.storage import BackoffRetry, Retry
-from aiperf_hpc.simulation.timeline import LocalClock, Queue, Task, Timeline
+from aiperf_hpc.simulation.timeline import LocalClock, Task, Timeline
 from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import JobPhase, Machine
 
@@ -50,6 +49,8 @@ START_SECONDS = (0.5, 0.9)
 LOOK_SECONDS = 30.0
 """Seconds between two checks for a stop request by a simulated replica."""
 DEFAULT_GIB = 64.0
+WAITING = (JobPhase.PENDING, JobPhase.REQUEUED)
+"""Phases of a replica that has no node."""
 
 
 class FileServer:
@@ -319,18 +320,8 @@ class SimulatedLauncher(Launcher):
     name = "simulated"
     exact = True
 
-    def __init__(self, cluster: Cluster, queue: Queue | None = None) -> None:
-        """Create a launcher without replicas.
-
-        Args:
-            cluster: shared state of the replicas.
-            queue: model of the node allocation; by default, nodes are allocated at once.
-        """
-        self.wait_limit = wait_limit(cluster.manifest.config.slurm) if queue else None
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._queue = queue or Queue()
-        self._waits = self._queue.waits(cluster.manifest.most_replicas)
-        self._preempted: set[str] = set()
         self._hosts: dict[str, SimulatedHost] = {}
         self._tasks: dict[str, Task] = {}
         self._states: dict[str, ReplicaState] = {}
@@ -347,17 +338,12 @@ class SimulatedLauncher(Launcher):
         each = 1.0 / self._cluster.manifest.config.engine.simulation.dispatches_per_second
         for place, name in enumerate(replicas):
             after = place * each + float(self._rng.uniform(*START_SECONDS))
-            self._start(name, self._free_in(replica_number(name)) + after)
+            self._start(name, after)
         return {name: f"task {replica_number(name)}" for name in replicas}
-
-    def _free_in(self, number: int) -> float:
-        """Return the seconds until a replica's node is free."""
-        wait = self._waits[number] if number < len(self._waits) else 0.0
-        return max(0.0, wait - self._cluster.timeline.monotonic())
 
     def release(self, replicas: Collection[str]) -> None:
         for name in replicas:
-            if self._states[name].phase in (JobPhase.PENDING, JobPhase.REQUEUED):
+            if self._states[name].phase in WAITING:
                 self._cluster.timeline.cancel(self._tasks[name])
                 detail = "cancelled before it started"
                 self._states[name] = ReplicaState(JobPhase.DONE, detail=detail)
@@ -370,49 +356,21 @@ class SimulatedLauncher(Launcher):
                 self._cluster.timeline.cancel(self._tasks[name])
                 self._states[name] = ReplicaState(JobPhase.FAILED, detail="killed", status=-9)
 
-    def _start(self, name: str, after: float, waits: ReplicaState | None = None) -> None:
-        """Start or restart a replica, ``after`` seconds from now."""
-        timeline, number = self._cluster.timeline, replica_number(name)
-        attempt = self._attempts[name]
+    def _start(self, name: str, after: float) -> None:
+        """Start a replica, ``after`` seconds from now."""
+        number = replica_number(name)
+        who = Identity(name, Incarnation(restart=self._attempts[name]))
         self._attempts[name] += 1
         host = self._hosts[name] = SimulatedHost(self._cluster, number)
-        since = timeline.utc() if self.wait_limit else None
-        waiting = self._states[name] = waits or ReplicaState(JobPhase.PENDING, submitted_utc=since)
+        self._states[name] = ReplicaState(JobPhase.PENDING)
 
         def live() -> None:
-            granted = timeline.utc() if self.wait_limit else None
-            node = f"n{number}"
-            state = replace(waiting, phase=JobPhase.RUNNING, node=node, started_utc=granted)
-            self._states[name] = state
-            with self._taken_away(name, host, self._queue.left_alone(number, attempt)):
-                status = self._live(Identity(name, Incarnation(restart=attempt)), host)
-            if name in self._preempted:
-                self._preempted.discard(name)
-                again = replace(waiting, phase=JobPhase.REQUEUED, detail="PREEMPTED")
-                self._start(name, self._queue.away_seconds, again)
-                return
+            state = self._states[name] = ReplicaState(JobPhase.RUNNING, node=f"n{number}")
+            status = self._live(who, host)
             phase = JobPhase.FAILED if status else JobPhase.DONE
             self._states[name] = replace(state, phase=phase, status=status)
 
-        self._tasks[name] = timeline.spawn(live, after)
-
-    @contextmanager
-    def _taken_away(self, name: str, host: SimulatedHost, after: float) -> Iterator[None]:
-        """Preempt a replica's node ``after`` seconds from now, unless the block ends before."""
-        if math.isinf(after):
-            yield
-            return
-
-        def preempt() -> None:
-            if host.stop is not None and host.stop.reason is None:
-                self._preempted.add(name)
-                host.stop.interrupt("SIGTERM")
-
-        task = self._cluster.timeline.spawn(preempt, after)
-        try:
-            yield
-        finally:
-            self._cluster.timeline.cancel(task)
+        self._tasks[name] = self._cluster.timeline.spawn(live, after)
 
     def _live(self, who: Identity, host: SimulatedHost) -> int:
         try:
@@ -428,8 +386,7 @@ class SimulatedLauncher(Launcher):
         return self._states
 
     def ask_to_stop(self) -> None:
-        waits = (JobPhase.PENDING, JobPhase.REQUEUED)
-        self.release([name for name, state in self._states.items() if state.phase in waits])
+        self.release([name for name, state in self._states.items() if state.phase in WAITING])
         for host in self._hosts.values():
             if host.stop is not None:
                 host.stop.ask("SIGTERM")

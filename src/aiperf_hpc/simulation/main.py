@@ -29,7 +29,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
-from aiperf_hpc.simulation.timeline import Queue, Timeline
+from aiperf_hpc.simulation.timeline import Timeline
 from aiperf_hpc.streams import folded
 
 START_UTC = 1_767_225_600.0
@@ -65,7 +65,7 @@ def simulate(
     manifest: RunManifest,
     paths: RunPaths,
     show: Callable[[Timeline], None] = lambda timeline: None,
-    queue: Queue | None = None,
+    launcher: Callable[[Cluster], SimulatedLauncher] = SimulatedLauncher,
 ) -> RunView:
     """Execute a run on a virtual clock and return its history.
 
@@ -73,8 +73,7 @@ def simulate(
         manifest: manifest of the run.
         paths: paths of the run, with an existing ``run.yaml``.
         show: called frequently, e.g. to show progress.
-        queue: model of the node allocation; by default, all nodes are allocated at once and are
-            never preempted.
+        launcher: returns the launcher of a cluster's replicas.
 
     Raises:
         UsageError: the configured engine is not the simulated one.
@@ -82,7 +81,6 @@ def simulate(
     config = _simulated(manifest.config)
     timeline = Timeline(START_UTC, charge=config.engine.simulation.charge_cpu)
     cluster = Cluster(timeline, manifest, paths)
-    launcher = SimulatedLauncher(cluster, queue)
     view = RunView(paths)
 
     def conduct() -> None:
@@ -102,7 +100,7 @@ def simulate(
                 retry=BackoffRetry(lambda: True, clock=timeline),
             )
             timing = Timing(poll=POLL_SECONDS, look=MOST_SECONDS)
-            Controller(context, launcher, timing=timing).run(lambda: show(timeline))
+            Controller(context, launcher(cluster), timing=timing).run(lambda: show(timeline))
 
     # Objects live until the end: garbage collection among millions of records would dominate the
     # run time and would be charged to the task that happens to run.

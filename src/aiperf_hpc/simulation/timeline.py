@@ -17,9 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 from itertools import count
-from typing import Final
 
-import numpy as np
 from greenlet import getcurrent, greenlet
 
 
@@ -183,38 +181,3 @@ class LocalClock:
     def wait(self, seconds: float, over: Callable[[], bool]) -> None:
         """Sleep unless ``over`` returns true."""
         self._timeline.wait(seconds, over)
-
-
-AT_ONCE: Final = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """A model of a shared machine: nodes become free one by one and may be preempted.
-
-    Waiting times and times until preemption are exponentially distributed, because they do not
-    depend on the run.
-    """
-
-    mean_wait_seconds: float = AT_ONCE
-    """Mean time in seconds from the submission of the run until a node is free."""
-    gang: bool = False
-    """Whether all nodes are allocated together, when the requested number is free."""
-    preemptions_per_hour: float = 0.0
-    """Mean number of preemptions per node and hour."""
-    away_seconds: float = 60.0
-    """Seconds from the preemption of a node until it is allocated again."""
-    seed: int = 0
-
-    def waits(self, nodes: int) -> list[float]:
-        """Return the seconds until each of ``nodes`` nodes is allocated, in ascending order."""
-        rng = np.random.default_rng(self.seed)
-        freed = np.sort(rng.exponential(self.mean_wait_seconds, nodes)).tolist()
-        return [freed[-1]] * nodes if self.gang else freed
-
-    def left_alone(self, node: int, attempt: int) -> float:
-        """Return the seconds from the n-th allocation of a node until its preemption."""
-        if not self.preemptions_per_hour:
-            return math.inf
-        rng = np.random.default_rng((self.seed, node, attempt))
-        return float(rng.exponential(3600.0 / self.preemptions_per_hour))
