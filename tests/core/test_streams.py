@@ -193,14 +193,6 @@ def opens_bytes(call: ast.Call, texts: list[str]) -> bool:
     return owner in ("os", "tarfile", "Image", *NO_FILES) or any("b" in mode for mode in texts)
 
 
-def test_the_search_for_calls_by_the_locales_encoding_finds_them() -> None:
-    found = ast.parse(
-        "run(c, text=True)\np.read_text()\np.write_text(x)\nopen(p)\np.open('a')\n"
-        "run(c, text=True, encoding='utf-8')\np.read_text('utf-8')\np.open('rb')\nos.open(p, f)"
-    )
-    assert list(unspecified(found)) == [1, 2, 3, 4, 5]
-
-
 def test_nothing_is_read_or_written_by_the_locales_encoding() -> None:
     others = [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
     assert others

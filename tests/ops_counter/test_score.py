@@ -76,14 +76,6 @@ def test_ops_is_what_was_executed_over_the_time_since_the_start(run: RunWriter) 
     assert point.ops == (10 * 1321 + 5 * 667) / 100
 
 
-def test_samples_are_credited_when_executed_not_when_an_epoch_ends(run: RunWriter) -> None:
-    for seconds in (10, 20, 30):
-        run.replica(seconds, progress(train=1))
-    assert [p.operations for p in at(run, 5, 10, 19.5, 30, 40)] == [
-        0, 1321, 1321, 3 * 1321, 3 * 1321
-    ]  # fmt: skip
-
-
 def test_samples_executed_after_the_runs_end_are_not_credited(run: RunWriter) -> None:
     run.replica(10, progress(train=1))
     run.primary(20, run_ended())
@@ -108,13 +100,6 @@ def test_journals_of_replicas_are_credited_in_order_of_time(run: RunWriter) -> N
     assert [p.operations for p in at(run, 9, 10, 29, 30)] == [0, 5 * 1321, 5 * 1321, 6 * 1321]
 
 
-def test_the_time_between_two_starts_of_the_primary_is_charged(run: RunWriter) -> None:
-    run.replica(10, progress(train=1))
-    run.primary(1000, run_started())
-    run.primary(2000, run_ended())
-    assert final(run).elapsed == 2000
-
-
 def test_the_regulated_score_goes_by_the_best_evaluation_so_far(run: RunWriter) -> None:
     run.replica(10, progress(train=1), evaluated(correct=60))
     run.replica(20, evaluated(correct=80, epoch=2))
@@ -127,12 +112,6 @@ def test_the_regulated_score_goes_by_the_best_evaluation_so_far(run: RunWriter) 
         pytest.approx(-math.log(0.2) * 1321 / 20, rel=1e-12),
         pytest.approx(-math.log(0.2) * 1321 / 30, rel=1e-12),
     ]
-
-
-def test_without_a_complete_evaluation_there_is_no_regulated_score(run: RunWriter) -> None:
-    run.replica(10, progress(train=1, validation=50))
-    (point,) = at(run, 10)
-    assert (point.error, point.regulated, point.ops > 0) == (None, None, True)
 
 
 @pytest.mark.parametrize(
@@ -211,16 +190,6 @@ def test_the_last_time_is_exactly_the_end_and_none_comes_twice(
     assert found[:-1] == pytest.approx(
         [interval * 3600 * (n + 1) for n in range(len(found) - 1)], abs=1e-6
     )
-
-
-def test_the_last_of_the_series_is_the_final_score_to_the_last_sample(run: RunWriter) -> None:
-    run.replica(3600.0005, progress(train=1), evaluated(correct=60))
-    run.primary(3600.0005, run_ended())
-    history = run.history()
-    counts = Counts(GraphStore(run.paths))
-    series = score_series(history, counts, score_times(history, 0.1))
-    assert series[-1] == final(run)
-    assert series[-1].operations == 1321
 
 
 @settings(max_examples=30)

@@ -1,19 +1,6 @@
 from __future__ import annotations
 
-from aiperf_hpc.run.executed_samples import Execution, Executions
-
-
-def test_executions_are_what_was_added_in_that_order() -> None:
-    executions = Executions()
-    executions.add(5.0, "b", 448, 0)
-    executions.add(2.0, "a", 0, 100)
-    executions.add(7.0, "b", 1, 2)
-    wanted = [Execution(5.0, "b", 448, 0), Execution(2.0, "a", 0, 100), Execution(7.0, "b", 1, 2)]
-    assert list(executions) == wanted
-    assert len(executions) == 3
-    assert executions.trials == ["b", "a"]
-    assert list(executions.rows()) == [(5.0, 0, 448, 0), (2.0, 1, 0, 100), (7.0, 0, 1, 2)]
-    assert executions.last_utc == 7.0
+from aiperf_hpc.run.executed_samples import Executions
 
 
 def test_what_was_executed_after_a_time() -> None:

@@ -271,15 +271,6 @@ def test_a_closed_writer_writes_no_more(path: Path) -> None:
     assert read(path) == (["a"], [])
 
 
-def test_several_records_are_written_at_once_or_not_at_all(path: Path) -> None:
-    with JournalWriter(path) as journal:
-        journal.append(note("a"))
-        written = journal.append_all([note("b"), note("c")])
-        assert [record.seq for record in written] == [1, 2]
-        journal.append(note("d"))
-    assert read(path) == (["a", "b", "c", "d"], [])
-
-
 def test_zeros_of_a_cache_are_read_past_and_zeros_of_a_file_are_reported(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,14 +222,6 @@ def test_deeper_puts_its_block_between_a_relu_and_all_its_readers() -> None:
     assert child.depth == graph.depth + 1
 
 
-def test_deeper_behind_one_relu_again_and_again_finds_new_names() -> None:
-    graph = residual()
-    for _ in range(3):
-        graph = Deeper("one_relu", 1).child(graph)
-    stems = [n.name for n in graph.nodes if n.inserted and isinstance(n.layer, Conv2D)]
-    assert sorted(stems) == [f"one_relu_deep{n}_conv" for n in (1, 2, 3)]
-
-
 def test_deeper_avoids_a_name_that_another_node_has() -> None:
     graph = residual()
     taken = Graph(
@@ -357,14 +349,6 @@ def test_wider_widens_all_that_is_tied_through_an_addition() -> None:
     assert child.parameters["two_conv/kernel"] == (5, 5, 7, 8)
     assert child.statistics["one_norm_b/variance"] == (7,)
     assert child.shapes["two_relu"] == residual().shapes["two_relu"]
-
-
-def test_wider_widens_dense_layers_with_their_biases() -> None:
-    child = Wider("hidden", 9).child(residual())
-    assert child.parameters["hidden/kernel"] == (8, 9)
-    assert child.parameters["hidden/bias"] == (9,)
-    assert child.parameters["hidden_norm/gamma"] == (9,)
-    assert child.parameters["logits/kernel"] == (9, 5)
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -172,17 +172,15 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         assert str(tmp_path / name) in str(raised.value)
 
 
-@pytest.mark.parametrize("shape", [[[1]], ["x"], [-1], [True], [1.0], None, 4])
-def test_only_a_shape_of_natural_numbers_is_returned(tmp_path: Path, shape: object) -> None:
-    header = {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}
-    (tmp_path / "c").write_bytes(with_header(header))
-    with pytest.raises(CheckpointError, match="c is damaged: "):
-        stored_shapes(tmp_path / "c")
-
-
-@pytest.mark.parametrize("end", [0.0, False, None, "0", -1])
-def test_only_a_natural_number_is_an_offset(tmp_path: Path, end: object) -> None:
-    header = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, end]}}
+@pytest.mark.parametrize(
+    ("shape", "end"),
+    [
+        *((shape, 0) for shape in ([[1]], ["x"], [-1], [True], [1.0], None, 4)),
+        *(([2], end) for end in (0.0, False, None, "0", -1)),
+    ],
+)
+def test_shapes_and_offsets_are_natural_numbers(tmp_path: Path, shape: object, end: object) -> None:
+    header = {"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, end]}}
     (tmp_path / "c").write_bytes(with_header(header))
     with pytest.raises(CheckpointError, match="c is damaged: "):
         stored_shapes(tmp_path / "c")

@@ -19,7 +19,6 @@ from aiperf_hpc.morphism.weights.weight_file import (
     Array,
     Weights,
     check_weights,
-    expected_shapes,
     initial_weights,
     load_checkpoint,
     save_checkpoint,
@@ -148,17 +147,6 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
         load_checkpoint(tmp_path / "c")
 
 
-def test_initial_weights_fit_and_come_from_the_generator() -> None:
-    graph = THIN[0]()
-    one, same, other = (initial_weights(graph, np.random.default_rng(s)) for s in (1, 1, 2))
-    check_weights(graph, one)
-    assert one.keys() == expected_shapes(graph).keys()
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, same[name])
-        if name.endswith("/kernel"):
-            assert not np.array_equal(array, other[name])
-
-
 def test_kernels_by_fan_out_are_normal_but_for_their_tails() -> None:
     """Of 64 x 9 in and 256 out: 147,456 numbers, whose deviation is known to 0.3 %."""
     conv = Conv2D(256, 3, initial=Distribution.FAN_OUT_TRUNCATED_NORMAL)
@@ -182,18 +170,8 @@ def test_initial_weights_of_a_seed_stay_what_they_are() -> None:
             np.testing.assert_array_equal(array, normal * deviation)
 
 
-def test_initial_kernels_are_hes_and_the_rest_is_neutral() -> None:
-    graph = residual((9, 8, 3), width=64, classes=50)
-    weights = initial_weights(graph, np.random.default_rng(0))
-    for name, fan_in in (
-        ("one_conv_b/kernel", 3 * 3 * 65),
-        ("two_conv/kernel", 5 * 5 * 64),
-        ("two_shortcut/kernel", 64),
-        ("hidden/kernel", 128),
-    ):
-        kernel = weights[name]
-        assert kernel.std() == pytest.approx(np.sqrt(2 / fan_in), rel=0.05)
-        assert abs(kernel.mean()) < 0.1 * kernel.std()
+def test_initial_parameters_other_than_kernels_are_neutral() -> None:
+    weights = initial_weights(residual(), np.random.default_rng(0))
     neutral = {"gamma": 1.0, "variance": 1.0, "beta": 0.0, "mean": 0.0, "bias": 0.0}
     for name, array in weights.items():
         key = name.rsplit("/")[1]

@@ -420,14 +420,6 @@ def test_it_is_the_official_one(real: list[Samples]) -> None:
 
 
 @pytest.mark.cifar10
-def test_its_labels(real: list[Samples]) -> None:
-    assert real[0].labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
-    training = np.concatenate([part.labels for part in real[:-1]])
-    assert np.bincount(training).tolist() == [5000] * 10
-    assert np.bincount(real[-1].labels).tolist() == [1000] * 10
-
-
-@pytest.mark.cifar10
 def test_its_normalization_constants(real: list[Samples]) -> None:
     values = np.arange(256)
     for channel in range(3):
@@ -438,19 +430,3 @@ def test_its_normalization_constants(real: list[Samples]) -> None:
         deviation = np.sqrt(np.average((values - mean) ** 2, weights=counts))
         assert cifar10.NORMALIZATION.mean[channel] == pytest.approx(mean, abs=1e-6)
         assert cifar10.NORMALIZATION.std[channel] == pytest.approx(deviation, abs=1e-6)
-
-
-@pytest.mark.cifar10
-@pytest.mark.parametrize("form", ["binary", "python"])
-def test_archives(form: str, real: list[Samples], cifar10_folder: Path, tmp_path: Path) -> None:
-    files = files_of(form, real)
-    archive = write_archive(tmp_path / "x.tar.gz", FOLDERS[form], files, compresslevel=0)
-    assert cifar10.prepare(archive, tmp_path / "prepared").sha256 == cifar10.SHA256
-    made = tmp_path / "prepared"
-    assert load_dataset_manifest(made, "cifar10") == load_dataset_manifest(
-        cifar10_folder, "cifar10"
-    )
-    arrays = sorted(file.name for file in cifar10_folder.glob("*.npy"))
-    assert arrays == sorted(file.name for file in made.glob("*.npy"))
-    for name in arrays:
-        assert (made / name).read_bytes() == (cifar10_folder / name).read_bytes()

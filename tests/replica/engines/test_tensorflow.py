@@ -8,20 +8,14 @@ from weakref import ref
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.support.engine_steps import (
     assert_equal,
     built,
     given,
     hyperparameters,
     labelled,
-    relative_error,
-    samples,
 )
 from tests.support.networks import (
-    SMALL,
-    THIN,
-    random_chain,
     residual,
     sequential,
     trained_weights,
@@ -29,8 +23,6 @@ from tests.support.networks import (
 )
 
 from aiperf_hpc.graph import Dense, Flatten, Graph, Input, Softmax
-from aiperf_hpc.morphism.operators.morphisms import grow_with_weights
-from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import NetworkState, RankEngine
@@ -39,46 +31,16 @@ from aiperf_hpc.replica.engines.tensorflow import steps
 from aiperf_hpc.replica.engines.tensorflow.engine import TensorFlowEngine, TensorFlowNetwork
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
-from aiperf_hpc.replica.engines.tensorflow.steps import MOST_KEPT, execute
+from aiperf_hpc.replica.engines.tensorflow.steps import MOST_KEPT
 from aiperf_hpc.replica.parallel.collectives.base import aligned
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.system.accelerators import Found
 from aiperf_hpc.system.description import Accelerator
 
-CHAINS = 300
-
 
 @pytest.fixture(scope="module")
 def engine() -> RankEngine:
     return load_engine("tensorflow", 2)
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_random_chains_of_morphisms_keep_the_function(engine: RankEngine, part: int) -> None:
-    """300 chains of depth 1 to 8: relative error of the logits at most 1e-5 in fp32."""
-    worst = 0.0
-    for number in range(part, CHAINS, 4):
-        rng = np.random.default_rng(number)
-        # Every tenth is all of ResNet-50, thin; building it takes a second.
-        make = THIN[number // 10 % 2] if number % 10 == 0 else SMALL[number % 2]
-        graph = make()
-        weights = trained_weights(graph, rng)
-        depth = 1 + number % 8
-        child, inherited = grow_with_weights(graph, weights, random_chain(graph, depth, rng), rng)
-        inputs = samples(graph, 4, rng)
-        error = relative_error(
-            _inference(child, inherited, inputs), _inference(graph, weights, inputs)
-        )
-        worst = max(worst, error)
-        assert error <= 1e-5, (number, error)
-    assert worst > 0.0  # Both sides were really computed.
-
-
-def _inference(graph: Graph, weights: Weights, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The real engine's layers, without tracing its training step."""
-    variables = {name: tf.Variable(array) for name, array in weights.items()}
-    found: NDArray[np.float32] = execute(graph, variables, {"image": inputs}, "fp32").numpy()
-    return found
 
 
 def test_the_weights_of_a_network_do_not_outlive_it(engine: RankEngine) -> None:

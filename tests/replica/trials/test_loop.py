@@ -241,16 +241,6 @@ def test_a_candidate_that_is_damaged_or_not_visible_yet_is_skipped(
         assert candidate.proposal == first.id
 
 
-def test_only_batch_sizes_that_fit_are_suggested(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, search=GREEDY)
-    bench.leave_memory_for(8)
-    bench.run(9)
-    tuned = [t for t in bench.events(records.TrialStarted) if t.phase is RoundPhase.HPO]
-    assert len(tuned) == 6
-    assert {t.hyperparameters.batch_size for t in tuned} == {8}
-    assert {t.notes for t in tuned} == {()}
-
-
 def test_the_study_learns_a_halved_batch_size_and_the_failure_of_the_suggested_one(
     tmp_path: Path,
 ) -> None:

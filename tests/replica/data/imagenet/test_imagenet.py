@@ -106,14 +106,6 @@ def test_samples_do_not_depend_on_the_parallel_calls(load: Load, imagenet_folder
     assert np.array_equal(one, _epoch(load(imagenet_folder, cores=8)))
 
 
-def test_samples_do_not_depend_on_the_global_seed(load: Load, imagenet_folder: Path) -> None:
-    epochs = []
-    for seed in (1, 2):
-        tf.random.set_seed(seed)
-        epochs.append(_epoch(load(imagenet_folder)))
-    assert np.array_equal(epochs[0], epochs[1])
-
-
 def test_shuffling_crosses_the_shards(load: Load, imagenet_folder: Path) -> None:
     """The first samples of an epoch come from all shards, and from others in the next epoch."""
     dataset = load(imagenet_folder, augment=False)
@@ -147,15 +139,6 @@ def test_without_augmentation_crops_are_central(load: Load, imagenet_folder: Pat
     assert sorted(sample.tobytes() for sample in stored) == sorted(
         sample.tobytes() for sample in _epoch(dataset)
     )
-
-
-def test_many_windows(load: Load, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With windows smaller than the epoch, each sample is still there exactly once."""
-    dataset = load(imagenet_folder, augment=False)
-    whole = sorted(sample.tobytes() for sample in _epoch(dataset))
-    monkeypatch.setattr(sample_order, "WINDOW", 4)
-    assert sorted(sample.tobytes() for sample in _epoch(dataset)) == whole
-    assert not np.array_equal(_epoch(dataset, 0), _epoch(dataset, 1))
 
 
 # Both readers
