@@ -9,7 +9,16 @@ import numpy as np
 from tests.support.networks import sequential
 
 from aiperf_hpc.config import validate
-from aiperf_hpc.graph import BatchNorm, Conv2D, Dense, GlobalAveragePool2D, Input, ReLU, Softmax
+from aiperf_hpc.graph import (
+    BatchNorm,
+    Conv2D,
+    Dense,
+    GlobalAveragePool2D,
+    Graph,
+    Input,
+    ReLU,
+    Softmax,
+)
 from aiperf_hpc.morphism.weights.weight_file import file_digest, initial_weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data import Batch, load_dataset
@@ -41,12 +50,13 @@ GRAPH = sequential(
 class Recorded:
     """Two trained epochs, with the records of the second."""
 
+    graph: Graph = GRAPH
+
     def __init__(self, folder: Path, engine: str, **training: object) -> None:
         training = {"precision": "fp32", "batch_size": 100, "learning_rate": 0.05} | training
         values = {"dataset": {"name": "digits"}, "training": training, "engine": {"name": engine}}
         self.config = validate(values, "test")
         self.dataset = load_dataset(self.config.dataset, 2, engine)
-        self.graph = GRAPH
         self.used = configured_hyperparameters(self.config.training)
         self.evaluations: list[tuple[float, float]] = []
         """Loss and correct samples after each epoch."""

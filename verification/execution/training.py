@@ -8,6 +8,7 @@ the weights moved is similar: it is a sum over many weights.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -37,6 +38,8 @@ SMALLEST_ARRAY: Final = 8
 SLIGHT: Final = 0.03
 """Root mean square of an array's movement, as a fraction of that of all, below which it is not
 compared: a bias before a normalization moves by rounding only."""
+FEWEST_KERNELS: Final = 5
+"""Minimum number of trained kernels of which the median is compared."""
 
 
 def training_checks(
@@ -136,6 +139,12 @@ def _movements(
         f"{100 * share:g}%",
     )
     trained = list(_trained(of, graph.parameters, total))
+    kernels = [name for name in trained if len(graph.parameters[name]) > 1]
+    if len(kernels) >= FEWEST_KERNELS:
+        median = statistics.median(of[name].recorded / of[name].again for name in kernels)
+        text = f"{100 * tolerance.kernels:g}%"
+        name = f"{what}: median distance of kernels, relative"
+        yield compare(name, median, 1.0, tolerance.kernels, text)
     still = [name for name in trained if of[name].recorded < STILL * of[name].again]
     text = f"did not move: {', '.join(still[:3])}" if still else "none"
     moved = len(trained) - len(still)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.recorded_epoch import GRAPH, Recorded
 
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.replica.data import Batch
 from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.reexecution import execute
@@ -37,6 +40,16 @@ class LeavesOutSteps(Recorded):
     def train_step(self, network: Network, batch: Batch, rate: float, step: int) -> None:
         if step % 10 != 9:
             network.train_step(batch, rate)
+
+
+class ResNet(Recorded):
+    """A network with enough kernels for a median."""
+
+    graph = resnet50((8, 8, 1), 10, stem="cifar", base_width=8, blocks=(1, 1, 1, 1))
+
+
+class LeavesOutStepsOfAResNet(LeavesOutSteps, ResNet):
+    """Its median distance does not depend on the number of steps that a checkpoint states."""
 
 
 class LeavesOutLastSteps(Recorded):
@@ -84,6 +97,7 @@ MOVED = {
 }
 FORGERIES = {
     LeavesOutSteps: "steps of the optimizer",
+    LeavesOutStepsOfAResNet: "median distance of kernels",
     LeavesOutLastSteps: "steps of the optimizer",
     TrainsOnHalves: "again: loss of batch",
     FreezesALayer: "arrays that moved",
@@ -108,25 +122,27 @@ def repeated(recorded: Recorded, engine: str) -> EpochAgain:
     return again
 
 
-def failed(again: EpochAgain, tolerance: Tolerance) -> list[str]:
+def failed(again: EpochAgain, tolerance: Tolerance, graph: Graph = GRAPH) -> list[str]:
     assert again.recorded is not None
     assert again.evaluated is not None
-    checks = list(training_checks("trained again", GRAPH, again, tolerance, earlier=False))
+    checks = list(training_checks("trained again", graph, again, tolerance, earlier=False))
     evaluated = again.recorded, again.evaluated
     checks.append(evaluation_losses("epoch 2", *evaluated, tolerance, earlier=False))
     return [check.name for check in checks if check.verdict is Verdict.FAILED]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("kind", "precision", "optimizer"),
+    [(ResNet, "fp32", "sgd"), *product([Recorded], ["fp32", "bf16"], ["sgd", "adam"])],
+)
 def test_honest_training_is_equal_by_the_same_engine_and_similar_by_another(
-    tmp_path: Path, precision: str, optimizer: str
+    tmp_path: Path, kind: type[Recorded], precision: str, optimizer: str
 ) -> None:
     rate = 0.05 if optimizer == "sgd" else 0.002
     training = {"precision": precision, "optimizer": optimizer, "learning_rate": rate}
-    recorded = Recorded(tmp_path, "torch", **training)
-    assert failed(repeated(recorded, "torch"), EXACT) == []
-    assert failed(repeated(recorded, "tensorflow"), ROUNDED[precision]) == []
+    recorded = kind(tmp_path, "torch", **training)
+    for engine, tolerance in (("torch", EXACT), ("tensorflow", ROUNDED[precision])):
+        assert failed(repeated(recorded, engine), tolerance, recorded.graph) == []
 
 
 @pytest.mark.parametrize("forged", FORGERIES)
@@ -135,7 +151,7 @@ def test_what_an_engine_left_out_is_found_by_the_same_and_by_another(
 ) -> None:
     recorded = forged(tmp_path, "torch")
     for engine, tolerance in (("torch", EXACT), ("tensorflow", ROUNDED["fp32"])):
-        names = failed(repeated(recorded, engine), tolerance)
+        names = failed(repeated(recorded, engine), tolerance, recorded.graph)
         assert any(FORGERIES[forged] in name for name in names), engine
 
 
@@ -143,7 +159,8 @@ def test_rounding_grows_fastest_in_a_first_epoch() -> None:
     later, first = ROUNDED["fp32"], ROUNDED["fp32"].first
     assert first.train_losses[:2] == later.train_losses[:2]
     assert first.train_losses[2] > later.train_losses[2]
-    assert first.movement > later.dropping.movement > later.movement
+    assert first.movement > later.dropping.movement > later.movement > later.kernels
+    assert ROUNDED["bf16"].kernels > later.kernels
     assert EXACT.dropping.train_losses == ()
     assert EXACT.dropping.apart is None
 
