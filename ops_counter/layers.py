@@ -96,7 +96,6 @@ def nothing(context: LayerContext) -> Operations:
     multiplications in training are not credited. So does the selection of boxes, because its number
     of comparisons depends on the data.
     """
-    del context
     return Operations(0)
 
 
@@ -286,7 +285,6 @@ TRAFFIC |= {kind: traffic.moved for kind, traffic in POINTWISE.items()}
 @moves(layers.Input, layers.Flatten, layers.RegionFlatten)
 def nothing_traffic(context: LayerContext) -> Moved:
     """Return zero: the next layers read the samples, and a view moves nothing."""
-    del context
     return Moved(0)
 
 

@@ -49,7 +49,7 @@ from aiperf_hpc.replica.runtime.telemetry import journaled_telemetry
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry
-from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.streams import print_in_any_locale, warn
 from aiperf_hpc.system.node import describe_rank
 
 SWITCH_SECONDS = 50e-6
@@ -91,10 +91,10 @@ def _run(options: argparse.Namespace, own: ExitStack) -> int:
         own.enter_context(own_kernel_caches(os.environ))
         collective = load_collective(replica.collective, replica.ranks)
     except RunDirectoryError as error:
-        sys.stderr.write(f"aiperf: {options.replica}: node {node_name()}: {error}\n")
+        warn(f"{options.replica}: node {node_name()}: {error}")
         return UNSEEN_RUN_STATUS
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
+        warn(f"{options.replica}: {error}")
         return error.exit_status
     share_cores(collective, near)
     try:
@@ -152,7 +152,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     try:
         ranks.handshake(facts, failure=failure, probe=probe)
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: rank {ranks.collective.rank}: {error}\n")
+        warn(f"rank {ranks.collective.rank}: {error}")
         return 0
     ranks.exchange(imported_modules(ranks.collective.rank).model_dump_json())
     ranks.exchange(described.result().model_dump_json())
@@ -200,7 +200,7 @@ def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -
         who = Identity(options.replica, own)
         started = Replica(paths, manifest, who, Host(options.sharing, ranks.several), ranks)
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
+        warn(f"{options.replica}: {error}")
         return error.exit_status
     return started.run()
 

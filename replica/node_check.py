@@ -33,6 +33,7 @@ from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.runtime.kernel_caches import PREFIX
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import ModulesImported
+from aiperf_hpc.streams import warn
 from aiperf_hpc.system.accelerators import computing_on_bus
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import missing
@@ -174,7 +175,7 @@ def imported_modules(rank: int) -> ModulesImported:
     try:
         package = current_package_digest()
     except OSError as error:
-        sys.stderr.write(f"aiperf: rank {rank}: cannot hash the installed package: {error}\n")
+        warn(f"rank {rank}: cannot hash the installed package: {error}")
         package = ""
     return ModulesImported(
         rank=rank,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from functools import partial
@@ -49,6 +48,7 @@ from aiperf_hpc.run.records import (
     SystemDescribed,
     TimeSpent,
 )
+from aiperf_hpc.streams import warn
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
 from aiperf_hpc.workloads.registry import initial_graph
@@ -124,7 +124,7 @@ class Replica:
                 reason = self._work(context)
             except AIPerfError as error:
                 reason, status = f"failed: {error}", error.exit_status
-                sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
+                warn(f"{who.replica}: {error}")
             except DeviceLostError as error:
                 reason = f"failed: {error}"
                 raise  # Ends the other ranks too, which wait for this one.

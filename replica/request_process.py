@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from aiperf_hpc.errors import AIPerfError, DeviceLostError, UsageError
-from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.streams import print_in_any_locale, warn
 from aiperf_hpc.untrusted.bounds import first_fault
 
 Request = TypeVar("Request", bound=BaseModel)
@@ -42,6 +42,6 @@ def answer(
             raise UsageError(f"standard input: {first_fault(error, 'the request')}") from None
         work(request, options.out)
     except (AIPerfError, DeviceLostError) as error:
-        sys.stderr.write(f"aiperf: {error}\n")
+        warn(error)
         return error.exit_status
     return 0

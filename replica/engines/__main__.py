@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.replica.engines import seen_devices
-from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.streams import print_in_any_locale, warn
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = RunConfig.model_validate_json(sys.stdin.read())
         seen = seen_devices(config)
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {error}\n")
+        warn(error)
         return error.exit_status
     sys.stdout.write(f"{seen or ''}\n")
     return 0

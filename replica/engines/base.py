@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ContextDecorator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -165,12 +165,6 @@ class Network(Protocol):
 
     def drain_evaluation(self) -> EvaluationSums:
         """Wait for all evaluation steps; return the sums since the last call."""
-
-    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return the network's output in inference mode, (samples, \\*shape) in float32.
-
-        For a network that ends in a softmax, these are the softmax's inputs.
-        """
 
     def weights(self) -> Weights:
         """Return a copy of the evaluated weights as float32 arrays."""
@@ -359,6 +353,12 @@ class RankEngine(Engine, Protocol):
 
 class FrameworkNetwork(RankNetwork, ABC):
     """Base class of the networks of all frameworks."""
+
+    def __init_subclass__(cls, errors: Callable[[], ContextDecorator]) -> None:
+        """Convert the framework's errors in all methods of the interface by ``errors``."""
+        for name in (*vars(Network), *vars(RankNetwork)):
+            if not name.startswith("_") and callable(method := getattr(cls, name)):
+                setattr(cls, name, errors()(method))
 
     def __init__(self, state: NetworkState, objective: Objective) -> None:
         check_weights(state.graph, state.weights)

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +116,6 @@ class SimulatedNetwork:
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Sleep for the time of a training step."""
-        del learning_rate
         if self._evaluating:
             self._begin_epoch()
         self._trained = True
@@ -128,12 +126,10 @@ class SimulatedNetwork:
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Return no names: nothing is normalized."""
-        del batch
         return ()
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
         """Return zeros of the size that ranks sum: nothing is normalized."""
-        del batch
         sizes = map(math.prod, self._graph.statistics.values())
         return np.zeros(sum(sizes), np.float32)
 
@@ -197,11 +193,6 @@ class SimulatedNetwork:
         self._drained = self._seen
         self._correct = correct
         return part
-
-    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Raise EngineError: nothing is computed."""
-        del inputs
-        raise EngineError("a simulated network computes no outputs")
 
     def weights(self) -> Weights:
         """Return the initial weights, which never change."""

@@ -27,7 +27,7 @@ from aiperf_hpc.replica.parallel.binding import share_cores
 from aiperf_hpc.replica.parallel.collectives import CLASSES, join
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.streams import print_in_any_locale, warn
 
 COPIES = 4
 """Maximum number of buffers of a rank: the tensor, its sum, and the backend's own buffers."""
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         collective = join(options.collective)
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {error}\n")
+        warn(error)
         return error.exit_status
     share_cores(collective)
     measured, skipped = [], []

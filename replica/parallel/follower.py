@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.errors import AIPerfError, EngineError, without_frames
@@ -14,6 +13,7 @@ from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork, RankDataset
 from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder
 from aiperf_hpc.replica.parallel.protocol import BuildRequest, Command, next_command
+from aiperf_hpc.streams import warn
 
 
 def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
@@ -27,8 +27,7 @@ def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None
             follower.do(command, numbers)
         except AIPerfError as error:
             # All ranks get the failure, and rank 0 decides about the trial.
-            sys.stderr.write(f"aiperf: rank {collective.rank}: {error}\n")
-            sys.stderr.flush()
+            warn(f"rank {collective.rank}: {error}")
             without_frames(error)
 
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
@@ -70,10 +66,6 @@ class LeadingNetwork:
         """Return the sums of all ranks."""
         self.announce(Command.DRAIN_EVALUATION)
         return self.network.drain_evaluation()
-
-    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return rank 0's outputs."""
-        return self.network.local.outputs(inputs)
 
     def weights(self) -> Weights:
         """Return the weights, which are equal on all ranks."""
@@ -160,13 +152,11 @@ class LeadingDataset(RankDataset):
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rank 0's shard of every batch of an epoch."""
-        del part
         self._announce(Command.TRAIN, epoch, batch_size, seed)
         return super().train(epoch, batch_size, seed)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rank 0's shard of every batch of the validation samples."""
-        del part
         self._announce(Command.VALIDATION, batch_size)
         return super().validation(batch_size)
 

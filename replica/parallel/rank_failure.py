@@ -8,19 +8,19 @@ remaining rank records them. While all ranks answer, nothing is written or read.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS
-from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Collective, PendingSum
+from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, PendingSum
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.records import RanksLost
+from aiperf_hpc.streams import warn
 
 GRACE_SECONDS = 2.0
 """Grace period in seconds in which every rank whose call timed out creates its marker."""
@@ -73,8 +73,7 @@ class RankFailureReporter:
             time.sleep(WRITING_SECONDS)  # The launcher ends all ranks after the first.
 
     def _print(self, text: str) -> None:
-        sys.stderr.write(f"aiperf: rank {self.rank}: {text}\n")
-        sys.stderr.flush()
+        warn(f"rank {self.rank}: {text}")
 
     def _mark(self, rank: int) -> Path:
         return self.folder / f"rank-{rank}.waits"
@@ -136,33 +135,15 @@ class WatchedCollective:
         self.abort = inner.abort
         self.close = inner.close
         self.waiting = watch.waiting
+        self.allreduce_sum = watch.waiting("an agreement of all ranks")(inner.allreduce_sum)
+        self.barrier = watch.waiting("a barrier")(inner.barrier)
+        self.broadcast = watch.waiting("a broadcast")(inner.broadcast)
+        self.gather = watch.waiting("a comparison of all ranks")(inner.gather)
+        # On other ranks, this is the wait for rank 0's next command.
+        command = inner.command
+        self.command = command if inner.rank else watch.waiting("a command")(command)
 
     def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
         """As in ``Collective``; waiting for the result has a timeout."""
         wait = self._inner.start_allreduce_sum(buffer)
         return self._watch.waiting("a reduction of gradients")(wait)
-
-    def allreduce_sum(self, flat: Array) -> None:
-        """As in ``Collective``, with a timeout."""
-        with self._watch.waiting("an agreement of all ranks"):
-            self._inner.allreduce_sum(flat)
-
-    def barrier(self) -> None:
-        """As in ``Collective``, with a timeout."""
-        with self._watch.waiting("a barrier"):
-            self._inner.barrier()
-
-    def broadcast(self, array: Array) -> None:
-        """As in ``Collective``, with a timeout."""
-        with self._watch.waiting("a broadcast"):
-            self._inner.broadcast(array)
-
-    def command(self, array: Array) -> None:
-        """As in ``Collective``, with a timeout on rank 0 only."""
-        with self._watch.waiting("a command") if self.rank == 0 else nullcontext():
-            self._inner.command(array)
-
-    def gather(self, row: Array) -> Array:
-        """As in ``Collective``, with a timeout."""
-        with self._watch.waiting("a comparison of all ranks"):
-            return self._inner.gather(row)

@@ -22,7 +22,7 @@ from functools import partial
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.extras import COLLECTIVES
-from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.streams import print_in_any_locale, warn
 
 Environment = dict[str, str]
 GRACE_SECONDS = 10.0
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         environments = make(options.ranks)
     except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {error}\n")
+        warn(error)
         return error.exit_status
     ranks = [subprocess.Popen(command, env=os.environ | own) for own in environments]
     for number in FORWARDED:

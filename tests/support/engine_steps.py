@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -14,6 +17,7 @@ from aiperf_hpc.replica.engines.base import Network, NetworkState, RankEngine, R
 from aiperf_hpc.trial import Hyperparameters
 
 ENGINES = ("tensorflow", "torch")
+Arrays = Mapping[str, NDArray[Any]]
 GRADIENTS_BETWEEN_PARTS = pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
 )
@@ -40,6 +44,20 @@ def labelled(graph: Graph, number: int, seed: int = 0) -> Batch:
     return labelled_images(
         samples(graph, number, rng), rng.integers(0, classes, number).astype(np.int32)
     )
+
+
+def outputs_of(network: Any, inputs: Arrays) -> NDArray[np.float32]:  # noqa: ANN401 -- internals
+    """A network's output in inference mode; a softmax's inputs if it ends in one."""
+    if not hasattr(network, "_inference"):
+        tensors = network._inputs(inputs)
+        return cast(
+            "NDArray[np.float32]",
+            network._functions._outputs(network._variables, tensors).numpy(),
+        )
+    network._show(evaluated=True)
+    given = network._feed.inputs(Batch(inputs, {}), network._graph.inputs)
+    output = network._inference(*network._lowered(given)).float()
+    return cast("NDArray[np.float32]", output.detach().cpu().numpy())
 
 
 def relative_error(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> float:

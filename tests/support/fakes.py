@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
@@ -128,9 +126,6 @@ class FakeNetwork:
         correct = round(accuracy * self._drained) - round(accuracy * before)
         predictions = np.full(samples, place) if self.script.predicts else None
         return evaluated(ACCURACY, loss * samples, samples, (correct,), predictions)
-
-    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        raise NotImplementedError
 
     def weights(self) -> Weights:
         return self._weights

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.support.engine_steps import ENGINES, assert_trains_by, hyperparameters, relative_error
+from tests.support.engine_steps import (
+    ENGINES,
+    assert_trains_by,
+    hyperparameters,
+    outputs_of,
+    relative_error,
+)
 from tests.support.generated import some_of
 from tests.support.rank_threads import followed
 from tests.support.torch_counts import counted_apart, executed_apart
@@ -118,7 +124,7 @@ def test_outputs_and_gradients_are_the_references(engine: str, kernel: int, l2: 
     )
     tensors = to_tensors(graph, weights)
     outputs = reference(channels_first(batch.inputs["volume"]), tensors, kernel)
-    assert relative_error(built.outputs(batch.inputs), outputs.detach().numpy()) < 1e-5
+    assert relative_error(outputs_of(built, batch.inputs), outputs.detach().numpy()) < 1e-5
     loss = functional.mse_loss(outputs, torch.from_numpy(batch.targets["values"]))
     penalty = sum(tensors[f"{name}/kernel"].square().sum() for name in ("dense1", "dense2"))
     wanted = gradients_of(loss + l2 * penalty, graph, tensors)

@@ -74,7 +74,7 @@ def _named_errors() -> Iterator[None]:
         raise OutOfMemoryError("the host has no memory left") from error
 
 
-class TensorFlowNetwork(FrameworkNetwork):
+class TensorFlowNetwork(FrameworkNetwork, errors=_named_errors):
     """A network of the ``tensorflow`` engine; see ``engines.base.RankNetwork``."""
 
     def __init__(self, steps: Steps, state: NetworkState, objective: Objective) -> None:
@@ -92,7 +92,6 @@ class TensorFlowNetwork(FrameworkNetwork):
     def _call(self, step: Step, *arguments: Any) -> Any:  # noqa: ANN401 -- a step's own
         return self._functions.call(step, self._variables, *arguments)
 
-    @_named_errors()
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         rate = tf.constant(learning_rate, tf.float32)
         self._call(Step.TRAIN, *self._tensors(batch), rate)
@@ -122,10 +121,9 @@ class TensorFlowNetwork(FrameworkNetwork):
         sums = {name: self._variables[name].numpy() for name in (LOSS, EVALUATED)}
         yield
         self.assign(weights)
-        with _named_errors():
-            self._optimizer.load(optimizer_state)
-            for name, values in sums.items():
-                self._variables[name].assign(values)
+        self._optimizer.load(optimizer_state)
+        for name, values in sums.items():
+            self._variables[name].assign(values)
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
         """Compute layer by layer without tracing, because another trace would need a second.
@@ -135,8 +133,7 @@ class TensorFlowNetwork(FrameworkNetwork):
         before = self.statistics()
         self.set_statistics(np.zeros_like(before))
         try:
-            with _named_errors():
-                self._functions.forward(self._variables, self._inputs(batch.inputs))
+            self._functions.forward(self._variables, self._inputs(batch.inputs))
             after = self.statistics()
         finally:
             self.set_statistics(before)
@@ -156,7 +153,6 @@ class TensorFlowNetwork(FrameworkNetwork):
             factors.append(np.full(shape, factor, np.float32))
         return np.concatenate(factors)
 
-    @_named_errors()
     def assign(self, weights: Weights) -> None:
         parameters = {n: a for n, a in weights.items() if n in self._graph.parameters}
         self._optimizer.assign(parameters)
@@ -171,7 +167,6 @@ class TensorFlowNetwork(FrameworkNetwork):
     def await_room(self) -> None:
         """Return immediately: TensorFlow waits itself if its queue is full."""
 
-    @_named_errors()
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         self._steps += 1
         if batch.size:
@@ -180,18 +175,15 @@ class TensorFlowNetwork(FrameworkNetwork):
         else:
             ready(self.zeros(0))
 
-    @_named_errors()
     def zeros(self, bucket: int) -> tf.Tensor:
         if self._zeros is None:
             self._zeros = tf.zeros(self.buckets[bucket])
         return self._zeros
 
-    @_named_errors()
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         (flat,) = buckets
         self._call(Step.APPLY, _tensor(flat), tf.constant(learning_rate, tf.float32))
 
-    @_named_errors()
     def checksum(self) -> PendingChecksum:
         total = self._call(Step.CHECKSUM)
         return _named_errors()(lambda: int(total.numpy()))
@@ -214,11 +206,9 @@ class TensorFlowNetwork(FrameworkNetwork):
         self._variables[name].assign(tf.zeros_like(self._variables[name]))
         return total
 
-    @_named_errors()
     def _take_loss(self) -> float:
         return float(self._take(LOSS))
 
-    @_named_errors()
     def evaluate_step(self, batch: Batch) -> None:
         rows, predicted = self._call(Step.EVALUATE, *self._tensors(batch))
         self._samples += batch.size
@@ -226,24 +216,16 @@ class TensorFlowNetwork(FrameworkNetwork):
         if self._metric.rows:
             self._rows.append(rows)
 
-    @_named_errors()
     def _take_evaluation(self) -> list[float]:
         sums: list[float] = self._take(EVALUATED).tolist()
         return sums
 
-    @_named_errors()
     def _joined(self, parts: Sequence[tf.Tensor]) -> NDArray[Any]:
         return cast("NDArray[Any]", tf.concat(parts, 0).numpy())
 
-    @_named_errors()
-    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        return cast("NDArray[np.float32]", self._call(Step.INFER, self._inputs(inputs)).numpy())
-
-    @_named_errors()
     def weights(self) -> Weights:
         return {name: np.array(v.numpy(), np.float32) for name, v in self._evaluated.items()}
 
-    @_named_errors()
     def optimizer_state(self) -> OptimizerState:
         return self._optimizer.arrays()
 
@@ -306,7 +288,6 @@ class TensorFlowEngine:
 
 def accelerators_here(settings: EngineConfig) -> tuple[str, int]:
     """Return the vendor and the number of the visible accelerators."""
-    del settings
     vendor = "AMD" if tf.test.is_built_with_rocm() else "NVIDIA"
     return vendor, len(tf.config.list_physical_devices("GPU"))
 
@@ -323,7 +304,6 @@ def make_engine(
         objective: loss and metric of the engine's networks.
         ranks: number of ranks that train one network together; ignored by this engine.
     """
-    del ranks
     tf.config.threading.set_intra_op_parallelism_threads(cores)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     accelerators = tf.config.list_physical_devices("GPU")

@@ -30,8 +30,7 @@ def softmax_cross_entropy(output: tf.Tensor, targets: Targets, smoothing: float)
 
 
 def mean_squared_error(output: tf.Tensor, targets: Targets, smoothing: float) -> tf.Tensor:
-    """Return the mean squared error of each sample."""
-    del smoothing  # Only labels are smoothed.
+    """Return the mean squared error of each sample; only labels are smoothed."""
     squares = tf.square(output - targets["values"])
     return tf.reduce_mean(squares, axis=list(range(1, squares.shape.rank)))
 
@@ -42,9 +41,8 @@ def pixel_cross_entropy(
     """Return the mean over all pixels of -log of the class's softmax times the class's weight.
 
     The divisor is the number of pixels, not the sum of their weights. The output is (samples,
-    height, width, classes), the mask (samples, height, width).
+    height, width, classes), the mask (samples, height, width). Only labels are smoothed.
     """
-    del smoothing  # Only labels are smoothed.
     mask = targets["mask"]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(mask, output)
     if weights:

@@ -60,7 +60,6 @@ def device_of_rank(kind: str, index: int, cores: int) -> Iterator[TensorFlowDevi
         index: index of the accelerator on the host; no other is visible to the rank.
         cores: number of threads, if the engine computes on CPUs.
     """
-    del kind, index
     allowed = tf.config.experimental.tensor_float_32_execution_enabled()
     seen = tf.config.get_visible_devices("GPU")
     try:

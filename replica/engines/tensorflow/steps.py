@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import math
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
@@ -26,6 +25,7 @@ from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, Pass
 from aiperf_hpc.replica.engines.tensorflow.objectives import QUALITIES, loss_of
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS, Optimizer, Variables
 from aiperf_hpc.replica.tensorflow_import import tf
+from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import Hyperparameters, ScheduleSettings
 
 COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
@@ -69,7 +69,6 @@ class Step(Enum):
     APPLY = auto()
     """The second half of a training step of several ranks."""
     EVALUATE = auto()
-    INFER = auto()
     CHECKSUM = auto()
 
 
@@ -148,21 +147,19 @@ class Steps:
         """Return the method, argument types and variable names of a step."""
         inputs, targets = self._batch()
         number, flat = tf.TensorSpec((), tf.float32), tf.TensorSpec(sum(self.sizes), tf.float32)
-        weights = {*self.graph.parameters, *self.graph.statistics}
+        parameters, statistics = self.graph.parameters.keys(), self.graph.statistics.keys()
+        weights = parameters | statistics
         state = variables.keys() - weights - {LOSS, EVALUATED}
-        evaluated = {*map(self._optimizer_class.evaluated, self.graph.parameters)}
-        inferred = evaluated | self.graph.statistics.keys()
+        evaluated = {*map(self._optimizer_class.evaluated, parameters)}
         match step:
             case Step.TRAIN:
                 return self._train, (inputs, targets, number), weights | state | {LOSS}
             case Step.GRADIENTS:
                 return self._gradients, (inputs, targets, number), weights | {LOSS}
             case Step.APPLY:
-                return self._apply, (flat, number), self.graph.parameters.keys() | state
+                return self._apply, (flat, number), parameters | state
             case Step.EVALUATE:
-                return self._evaluate, (inputs, targets), inferred | {EVALUATED}
-            case Step.INFER:
-                return self._outputs, (inputs,), inferred
+                return self._evaluate, (inputs, targets), evaluated | statistics | {EVALUATED}
             case Step.CHECKSUM:
                 return self._checksum, (), evaluated
 
@@ -309,11 +306,10 @@ def _flat_call(traced: Any) -> Callable[[Sequence[Any]], Any] | None:  # noqa: A
 
 @cache
 def _warn_of_slow_calls() -> None:
-    sys.stderr.write(
-        f"aiperf: TensorFlow {tf.__version__} has no AtomicFunction.call_preflattened: each step "
-        "costs milliseconds more; use TensorFlow 2.18\n"
+    warn(
+        f"TensorFlow {tf.__version__} has no AtomicFunction.call_preflattened: each step costs "
+        "milliseconds more; use TensorFlow 2.18"
     )
-    sys.stderr.flush()
 
 
 def checksum_of(arrays: Sequence[tf.Tensor]) -> tf.Tensor:

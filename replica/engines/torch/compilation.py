@@ -24,6 +24,7 @@ from torch import Tensor, fx
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.engines.torch.named_errors import named_errors
+from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import Value
 
 LIMIT_SECONDS = 600.0
@@ -198,8 +199,7 @@ class CompilerProcess:
         """
         problem = self._send(request)
         if problem:
-            sys.stderr.write(f"aiperf: the next network is compiled during its steps: {problem}\n")
-            sys.stderr.flush()
+            warn(f"the next network is compiled during its steps: {problem}")
         return problem
 
     def _send(self, request: CompileRequest) -> str:

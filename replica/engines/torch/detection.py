@@ -188,7 +188,6 @@ def _operator(rows: Tensor, truths: Tensor, layer: str, training: bool) -> Tenso
 
 @_operator.register_fake
 def _of_no_values(rows: Tensor, truths: Tensor, layer: str, training: bool) -> Tensor:
-    del truths, training
     return rows.new_empty((len(rows), _layer_of(layer).count, BOX), dtype=torch.float32)
 
 
@@ -273,11 +272,13 @@ def _format_of(graph: Graph) -> tuple[Proposals, tuple[tuple[int, ...], ...]]:
 
 
 def detection(graph: Graph) -> Loss:
-    """Return the loss function of a network: the sum over both stages, (samples,)."""
+    """Return the loss function of a network: the sum over both stages, (samples,).
+
+    Label smoothing does not apply.
+    """
     layer, shapes = _format_of(graph)
 
     def loss(output: Tensor, targets: Targets, smoothing: float) -> Tensor:
-        del smoothing  # Only labels are smoothed.
         parts = DetectorOutput.of(output, shapes)
         anchors = anchor_boxes(layer.levels, layer.of_a_level, output.device)
         losses = []

@@ -9,7 +9,7 @@ remain in fp32.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -80,7 +80,7 @@ class Placement(NamedTuple):
     backward pass ends, and ranks reduce one bucket while they compute the next."""
 
 
-class TorchNetwork(FrameworkNetwork):
+class TorchNetwork(FrameworkNetwork, errors=named_errors):
     """A network of the ``torch`` engine; see ``engines.base.RankNetwork``."""
 
     def __init__(self, state: NetworkState, objective: Objective, placement: Placement) -> None:
@@ -195,7 +195,6 @@ class TorchNetwork(FrameworkNetwork):
         self._scaler.scale(own).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    @named_errors()
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         self._show(evaluated=False)
         loss = self._backward(batch)
@@ -250,11 +249,9 @@ class TorchNetwork(FrameworkNetwork):
     def buckets(self) -> tuple[int, ...]:
         return tuple(place.stop - place.start for place in self._buckets)
 
-    @named_errors()
     def await_room(self) -> None:
         self._feed.await_room()
 
-    @named_errors()
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """Compute gradients; in fp16, they are scaled by the loss scale, which ``apply`` undoes."""
         self._show(evaluated=False)
@@ -271,11 +268,9 @@ class TorchNetwork(FrameworkNetwork):
         with self._hooks.active(flat, self._gradient_views, ready):
             self._loss += share * self._backward(batch, share)
 
-    @named_errors()
     def zeros(self, bucket: int) -> Buffer:
         return self._gradient_buffer()[self._buckets[bucket]].zero_()
 
-    @named_errors()
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         flats = [torch.as_tensor(bucket, device=self._device) for bucket in buckets]
         self._show(evaluated=False)
@@ -304,8 +299,7 @@ class TorchNetwork(FrameworkNetwork):
         self._compiled_size = batch_size if batch_size > 1 else 0
         try:
             yield
-            with named_errors():
-                self._loss.item()  # Waits for the device.
+            self._loss.item()  # Waits for the device.
         finally:
             for tensor, values in zip(state, copies, strict=True):
                 tensor.copy_(values)
@@ -316,7 +310,6 @@ class TorchNetwork(FrameworkNetwork):
             # Measures peak memory from here, without the tuning of kernels.
             torch.get_device_module(self._device.type).reset_peak_memory_stats(self._device)
 
-    @named_errors()
     @torch.no_grad()
     def moments(self, batch: Batch) -> NDArray[np.float32]:
         interpreter = MomentsInterpreter(self._training)
@@ -324,7 +317,6 @@ class TorchNetwork(FrameworkNetwork):
         flat = torch.cat([*interpreter.moments, torch.zeros(0, device=self._device)])
         return cast("NDArray[np.float32]", flat.cpu().numpy())
 
-    @named_errors()
     def assign(self, weights: Weights) -> None:
         parameters, statistics = (
             {name: array for name, array in weights.items() if name in layout.shapes}
@@ -334,25 +326,20 @@ class TorchNetwork(FrameworkNetwork):
         self._statistics_layout.write(self._statistics, statistics)
         self._cast()
 
-    @named_errors()
     def checksum(self) -> PendingChecksum:
         return named_errors()(begin_checksum(self._optimizer.evaluated))
 
-    @named_errors()
     def statistics(self) -> NDArray[np.float32]:
         return np.array(self._statistics.cpu().numpy())
 
-    @named_errors()
     def set_statistics(self, flat: NDArray[np.float32]) -> None:
         self._statistics.copy_(torch.from_numpy(flat))
 
-    @named_errors()
     def _take_loss(self) -> float:
         loss = self._loss.item()
         self._loss.zero_()
         return loss
 
-    @named_errors()
     @torch.no_grad()
     def evaluate_step(self, batch: Batch) -> None:
         self._show(evaluated=True)
@@ -369,31 +356,19 @@ class TorchNetwork(FrameworkNetwork):
         self._samples += batch.size
         self._feed.done()
 
-    @named_errors()
     def _take_evaluation(self) -> list[float]:
         sums: list[float] = self._evaluated.tolist()
         self._evaluated.zero_()
         return sums
 
-    @named_errors()
     def _joined(self, parts: Sequence[Tensor]) -> NDArray[Any]:
         return cast("NDArray[Any]", torch.cat(list(parts)).cpu().numpy())
 
-    @named_errors()
-    @torch.no_grad()
-    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        self._show(evaluated=True)
-        tensors = self._feed.inputs(Batch(inputs, {}), self._graph.inputs)
-        output = self._inference(*self._lowered(tensors)).float()
-        return cast("NDArray[np.float32]", output.cpu().numpy())
-
-    @named_errors()
     def weights(self) -> Weights:
         arrays = self._layout.read(self._optimizer.evaluated)
         arrays |= self._statistics_layout.read(self._statistics)
         return {name: arrays[name] for name in (*self._graph.parameters, *self._graph.statistics)}
 
-    @named_errors()
     def optimizer_state(self) -> OptimizerState:
         return self._optimizer.arrays()
 

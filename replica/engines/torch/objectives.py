@@ -35,8 +35,7 @@ def softmax_cross_entropy(output: Tensor, targets: Targets, smoothing: float) ->
 
 
 def mean_squared_error(output: Tensor, targets: Targets, smoothing: float) -> Tensor:
-    """Return the mean squared error of each sample."""
-    del smoothing  # Only labels are smoothed.
+    """Return the mean squared error of each sample; only labels are smoothed."""
     return (output - targets["values"]).square().flatten(1).mean(dim=1)
 
 
@@ -46,9 +45,8 @@ def pixel_cross_entropy(
     """Return the mean over all pixels of -log of the class's softmax times the class's weight.
 
     The divisor is the number of pixels, not the sum of their weights. The output is (samples,
-    classes, height, width), the mask (samples, height, width).
+    classes, height, width), the mask (samples, height, width). Only labels are smoothed.
     """
-    del smoothing  # Only labels are smoothed.
     by_class = _on_device(weights, output.device) if weights else None
     losses = cross_entropy(output, targets["mask"], by_class, reduction="none")
     return losses.flatten(1).mean(dim=1)

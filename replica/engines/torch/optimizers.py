@@ -94,7 +94,6 @@ class FlatOptimizer(torch.optim.Optimizer):
         Returns:
             Whether the contents of the buffer changed.
         """
-        del evaluated
         return False
 
     def step(self, gradients: list[Tensor], rate: float) -> None:  # type: ignore[override]

@@ -19,6 +19,7 @@ from tests.support.engine_steps import (
     labelled,
     momenta_of,
     network_of,
+    outputs_of,
     relative_error,
     samples,
     trained_by_more_than_rounding,
@@ -65,7 +66,7 @@ def test_outputs_are_those_of_pytorch(engine: RankEngine, make: Callable[[], Gra
     graph = make()
     rng = np.random.default_rng(1)
     weights, inputs = trained_weights(graph, rng), samples(graph, 4, rng)
-    found = network_of(engine, graph, weights).outputs({"image": inputs})
+    found = outputs_of(network_of(engine, graph, weights), {"image": inputs})
     tensors = reference.to_tensors(graph, weights)
     expected = reference.logits(graph, tensors, reference.channels_first(inputs))
     assert relative_error(found, expected.detach().numpy()) < 1e-5
@@ -221,7 +222,8 @@ def test_a_calibrated_child_starts_as_its_parent(
     fitted = network.weights()
     assert_equal(network.weights(), inherited, but=names)
     assert not any(array.any() for array in network.optimizer_state().values())
-    assert relative_error(network.outputs(batch.inputs), parent.outputs(batch.inputs)) <= tolerance
+    found, expected = (outputs_of(each, batch.inputs) for each in (network, parent))
+    assert relative_error(found, expected) <= tolerance
     wanted = _last_slopes(parent, batch)
     assert relative_error(_last_slopes(network, batch), wanted) <= tolerance
     assert relative_error(_last_slopes(uncalibrated, batch), wanted) > 10 * tolerance
@@ -287,7 +289,7 @@ def test_evaluation_in_batches_of_any_size(engine: RankEngine, *, predictions: b
     network.warm(8)
     whole = labelled(graph, 21)
     images, labels = whole.inputs["image"], whole.targets["label"]
-    logits = network.outputs(whole.inputs).astype(np.float64)
+    logits = outputs_of(network, whole.inputs).astype(np.float64)
     classes = logits.argmax(axis=1)
     assert len(set(classes.tolist())) > 1  # Else any order would do.
     losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(21), labels]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from tests.support.engine_steps import ENGINES, network_of
+from tests.support.engine_steps import ENGINES, network_of, outputs_of
 from tests.support.networks import sequential
 from torch.nn import functional
 
@@ -108,9 +108,8 @@ def test_a_network_of_two_inputs_is_trained_on_the_mean_squared_error(name: str)
 def test_the_mean_absolute_error_is_pytorchs_over_batches_of_any_size(name: str) -> None:
     network = built(name, regression(2))
     whole = regression_batch(21)
-    wanted = functional.l1_loss(
-        torch.from_numpy(network.outputs(whole.inputs)), torch.from_numpy(whole.targets["values"])
-    )
+    output = torch.from_numpy(outputs_of(network, whole.inputs))
+    wanted = functional.l1_loss(output, torch.from_numpy(whole.targets["values"]))
     found = EvaluationSums()
     for start, stop in ((0, 8), (8, 16), (16, 21)):
         network.evaluate_step(part_of(whole, start, stop))
@@ -222,7 +221,7 @@ def test_a_metric_of_all_samples_at_once_keeps_their_rows(name: str, auc: Object
     rng = np.random.default_rng(5)
     labels = rng.integers(0, 2, 50).astype(np.int32)
     whole = Batch(regression_batch(50).inputs, {"label": labels})
-    output = network.outputs(whole.inputs)
+    output = outputs_of(network, whole.inputs)
     wanted = roc_auc_score(labels, output[:, 1] - output[:, 0])
     found = EvaluationSums()
     for start in range(0, 50, 16):
@@ -290,7 +289,7 @@ def test_intersection_over_union_is_of_each_sample_by_itself(name: str) -> None:
     for number in (5, 2, 1):
         batch = masked(number)
         network.evaluate_step(batch)
-        logits = np.asarray(network.outputs(batch.inputs))
+        logits = np.asarray(outputs_of(network, batch.inputs))
         last = np.moveaxis(logits, 1, -1) if name == "torch" else logits
         wanted += ratios_of(last, batch.targets["mask"])
         samples += number

@@ -16,6 +16,7 @@ from tests.support.engine_steps import (
     hyperparameters,
     labelled,
     network_of,
+    outputs_of,
     relative_error,
 )
 from tests.support.networks import residual, sequential, trained_weights
@@ -260,7 +261,7 @@ def test_both_engines_agree_over_20_steps(both: tuple[RankEngine, RankEngine], n
     evaluated = labelled(graph, 32, seed=99)
     for network in networks:
         network.evaluate_step(evaluated)
-    assert relative_error(*(n.outputs(evaluated.inputs) for n in networks)) < 1e-2
+    assert relative_error(*(outputs_of(n, evaluated.inputs) for n in networks)) < 1e-2
     sums = [network.drain_evaluation() for network in networks]
     assert sums[0].loss == pytest.approx(sums[1].loss, rel=1e-2)
     found, wanted = (network.weights() for network in networks)
@@ -380,7 +381,8 @@ def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngin
         assert relative_error(found[name], wanted) < 1e-5, name
     shown = network_of(engine, GRAPH, found)
     batch = labelled(GRAPH, 8, seed=9)
-    assert relative_error(averaged.outputs(batch.inputs), shown.outputs(batch.inputs)) < 1e-5
+    outputs = [outputs_of(network, batch.inputs) for network in (averaged, shown)]
+    assert relative_error(*outputs) < 1e-5
     assert averaged.drain_training() == pytest.approx(plain.drain_training(), rel=1e-5)
 
 

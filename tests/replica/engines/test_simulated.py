@@ -134,11 +134,6 @@ def test_training_goes_on_from_its_state_as_if_uninterrupted() -> None:
     assert begun + epochs(second, 3) == wanted
 
 
-def test_outputs_are_not_fabricated() -> None:
-    with pytest.raises(EngineError, match="no outputs"):
-        network().outputs({"image": np.zeros((1, 8, 8, 3), np.float32)})
-
-
 def test_a_network_without_classes_is_refused() -> None:
     graph = two_stems()
     cut = Graph(graph.nodes[:-1])

@@ -155,9 +155,6 @@ class Quadratic:
             raise NonFiniteLossError("a lower training.learning_rate may help")
         return loss / steps if steps else 0.0
 
-    def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        return np.asarray(inputs["image"], np.float32)
-
     def weights(self) -> Weights:
         return {"w/kernel": self.w}
 
