@@ -19,14 +19,13 @@ from tests.chaos.session import Session
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do it; print what came of it."""
+    """Do it; print what came of it as JSON."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--faults", type=int, default=200, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="S")
     parser.add_argument("--hours", type=float, default=0.08, help="length of one run")
     parser.add_argument("--launcher", choices=("array", "allocation"), default="array")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep all files of all runs here")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     # The name of a socket may have 107 characters only.
     with tempfile.TemporaryDirectory(prefix="aiperf-chaos-") as name:
@@ -34,9 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Path(name), options.seed, options.hours, options.keep, launcher=options.launcher
         ) as session:
             session.torment(options.faults)
-        result = session.result()
-    text = json.dumps(result, indent=1) if options.json else "\n".join(session.table())
-    sys.stdout.write(f"{text}\n")
+        sys.stdout.write(f"{json.dumps(session.result(), indent=1)}\n")
     return 0 if not session.problems else 1
 
 

@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ END_SECONDS = 240.0
 QUIET_SECONDS = 60.0
 """Seconds after the end of a run until all its processes must be gone."""
 SAID = 20
-"""Problems that are printed; ``--json`` has them all."""
+"""Problems of a run that are printed at its end; the summary has them all."""
 PAUSE_SECONDS = (0.2, 3.5)
 """Seconds between a run's recovery from a fault and the next one."""
 Score = dict[str, float | None]
@@ -45,8 +45,7 @@ class RunResult:
     faults: list[Fault]
     restarts: int
     primaries: int
-    recount: Score
-    stated: Score
+    stated_operations: float | None
     problems: list[str] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
@@ -228,7 +227,7 @@ class Session:
         say(f"the run ended: {report['end_reason']}; {found.lines} records, {restarts} restarts")
         return RunResult(
             report["end_reason"], found.elapsed, found, run.faults, restarts,
-            len(history.run_starts), recount, stated, run.problems, run.refusals,
+            len(history.run_starts), stated["operations"], run.problems, run.refusals,
         )  # fmt: skip
 
     def _command(self, run: TormentedRun, name: str, *options: str) -> str:
@@ -260,56 +259,13 @@ class Session:
             "drained": self.drained,
             "restarts": sum(run.restarts for run in self.runs),
             "primaries": sum(run.primaries for run in self.runs),
-            "stated_operations": sum(run.stated["operations"] or 0 for run in self.runs),
+            "stated_operations": sum(run.stated_operations or 0 for run in self.runs),
             "problems": self.problems,
             "kinds": {kind: _summary([f for f in faults if f.kind == kind]) for kind in self.kinds},
-            "each_run": [
-                {**asdict(run), "faults": [_plain(fault) for fault in run.faults]}
-                for run in self.runs
-            ],
+            "outcomes": Counter(f"{f.kind}: {f.outcome}" for f in faults if f.outcome),
+            "refusals": Counter(said for run in self.runs for said in run.refusals),
+            "ends": Counter(run.reason for run in self.runs),
         }
-
-    def table(self) -> list[str]:
-        """Return the figures in words."""
-        result = self.result()
-        lines = [
-            f"{result['faults']} faults (seed {self.seed}) in {result['runs']} runs of "
-            f"{result['seconds']:.0f} s in all",
-            "",
-            "| fault | times | run credited again after, s (median, max) | "
-            "what was hit was back after, s (median, max) | given up | run ended first |",
-            "|---|---|---|---|---|---|",
-        ]
-        for kind, row in result["kinds"].items():
-            lines.append(
-                f"| {kind} | {row['times']} | {_range(row['run'])} | {_range(row['victim'])} | "
-                f"{row['given_up']} | {row['run_ended']} |"
-            )
-        scores = "equal" if not any(": score" in p for p in self.problems) else "NOT EQUAL"
-        lines += [
-            "",
-            f"records written        {result['lines']:,}",
-            f"records counted        {result['counted']:,}, and {result['fenced']:,} fenced: "
-            f"{result['counted'] + result['fenced']:,}",
-            f"records acknowledged   {result['acknowledged']:,}, all there, byte for byte"
-            if not any("acknowledged" in p for p in self.problems)
-            else "records acknowledged   SOME ARE LOST",
-            f"unfinished last lines  {result['unfinished']} in place, {result['set_aside']} set "
-            "aside",
-            f"score                  {result['stated_operations']:,} operations, recounted "
-            f"{result['operations']:,}; OPS and regulated score of {result['runs']} runs {scores}",
-            f"tracebacks             {result['tracebacks']}",
-            f"restarts               {result['restarts']} of replicas, "
-            f"{result['primaries'] - result['runs']} of primaries",
-            f"nodes put back         {self.drained}, that SLURM had drained",
-            f"problems               {len(self.problems)}",
-        ]
-        lines += [f"  {problem}" for problem in self.problems[:SAID]]
-        words = Counter(f"{f.kind}: {f.outcome}" for r in self.runs for f in r.faults if f.outcome)
-        words += Counter(said for run in self.runs for said in run.refusals)
-        lines += [f"  {count} x {word}" for word, count in sorted(words.items())]
-        ends = Counter(run.reason for run in self.runs)
-        return [*lines, *(f"  {count} x the run ended: {why}" for why, count in ends.items())]
 
 
 def _different(what: str, found: dict[str, Any], stated: dict[str, Any]) -> list[str]:
@@ -327,12 +283,6 @@ def _same(one: float | None, other: float | None) -> bool:
     return math.isclose(one, other, rel_tol=1e-12)
 
 
-def _plain(fault: Fault) -> dict[str, Any]:
-    return {name: getattr(fault, name) for name in (
-        "kind", "victim", "at", "detail", "run_seconds", "seconds", "outcome"
-    )}  # fmt: skip
-
-
 def _summary(faults: list[Fault]) -> dict[str, Any]:
     return {
         "times": len(faults),
@@ -346,7 +296,3 @@ def _summary(faults: list[Fault]) -> dict[str, Any]:
 def _middle_and_most(seconds: list[float | None]) -> tuple[float, float] | None:
     known = [s for s in seconds if s is not None]
     return (statistics.median(known), max(known)) if known else None
-
-
-def _range(pair: tuple[float, float] | None) -> str:
-    return "-" if pair is None else f"{pair[0]:.1f}, {pair[1]:.1f}"

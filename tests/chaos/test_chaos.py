@@ -24,4 +24,3 @@ def test_after_a_few_faults_all_adds_up() -> None:
     assert result["lines"] == result["counted"] + result["fenced"] > 100
     assert result["acknowledged"] > 100
     assert result["operations"] == result["stated_operations"] > 0
-    assert any("records written" in line for line in session.table())

@@ -107,12 +107,6 @@ def test_a_question_that_makes_no_sense_is_refused(tmp_path: Path, query: str) -
     assert answer.status_code == 422
 
 
-def test_nothing_can_be_changed(tmp_path: Path) -> None:
-    with _client(write_run(tmp_path, Plan(trials=0, hpo_trials=0))) as client:
-        for method in ("POST", "PUT", "DELETE", "PATCH"):
-            assert client.request(method, "/api/v1/status").status_code == 403
-
-
 # What goes wrong.
 
 
@@ -232,22 +226,3 @@ def test_a_file_system_that_fails_is_503(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(RunView, "refresh", stale)
     with _client(paths) as client:
         _is_one_clear_message(client.get("/api/v1/status"), "Stale file handle", "/shared/run")
-
-
-def test_a_run_that_has_not_started_has_a_status_and_no_points(tmp_path: Path) -> None:
-    write_manifest(RunPaths(tmp_path), Plan())
-    with _client(RunPaths(tmp_path)) as client:
-        assert client.get("/api/v1/status").json()["state"] == "starting"
-        score = client.get("/api/v1/score").json()
-        assert client.get("/api/v1/trials").json()["trials"] == []
-    assert (score["final"], score["points"], score["score"]["operations"]) == (False, [], 0)
-
-
-@pytest.mark.parametrize("path", ["status", "score", "trials"])
-def test_a_journal_that_cannot_be_read_is_503(tmp_path: Path, path: str) -> None:
-    paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
-    paths.replica_journal("r0").unlink()
-    paths.replica_journal("r0").mkdir()
-    with _client(paths) as client:
-        answer = client.get(f"/api/v1/{path}")
-    _is_one_clear_message(answer, "cannot read the journal", "replicas/r0/0.0/journal.jsonl")

@@ -6,10 +6,10 @@ import json
 import math
 import re
 from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tests.support.pages import Page
 from tests.support.result_logs import unpacked
 from tests.support.run_factory import Plan, write_run
 
@@ -50,27 +50,6 @@ def page(analysis: Analysis) -> str:
     return render(analysis)
 
 
-class Page(HTMLParser):
-    """What a page refers to, and what its elements are called."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.outside: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if "id" in given:
-            self.ids.append(given["id"] or "")
-        if tag == "a":
-            self.links.append(given.get("href") or "")
-        if tag in ("script", "link", "img", "iframe"):
-            self.outside.append(tag)
-
-
 def test_every_section_has_its_tables(analysis: Analysis) -> None:
     names = {section.name for section in SECTIONS}
     assert set(PLOTS) <= names
@@ -105,11 +84,12 @@ def test_definitions_are_plain_text_and_columns_are_not_empty(sources: Path, pag
 
 def test_the_page_is_self_contained_and_its_ids_are_unique(page: str) -> None:
     found = Page(page)
-    assert found.outside == []
-    assert len(found.ids) == len(set(found.ids))
+    assert {each.tag for each in found.elements}.isdisjoint({"script", "link", "img", "iframe"})
+    ids = [each.attributes["id"] for each in found.elements if "id" in each.attributes]
+    assert len(ids) == len(set(ids))
     data = r"data:(?:image/svg\+xml|text/csv);charset=utf-8,"
-    links = {link for link in found.links if not re.match(data, link)}
-    assert {link.removeprefix("#") for link in links} <= set(found.ids)
+    links = {a["href"] for a in found.named("a") if not re.match(data, a["href"])}
+    assert {link.removeprefix("#") for link in links} <= set(ids)
     assert re.findall(rf'(?:src|href)="(?!#|{data})[^"]*"', page) == []
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.support.clock import Clock
 from tests.support.run_factory import Plan, Worker, write_run
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -18,16 +19,6 @@ from aiperf_hpc.results.views.cached_view import COST_FACTOR, MOST_SECONDS, Cach
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import ReplicaEnded, SearchFailed
-
-
-class Clock:
-    """Monotonic seconds that pass only when told."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Slow(RunView):
@@ -72,7 +63,7 @@ def test_the_rest_is_in_proportion_to_the_cost_within_its_limits() -> None:
 
 def test_an_answer_that_took_long_is_given_longer(view: Slow) -> None:
     view.takes = 0.25
-    live = CachedView(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock.monotonic)
     first = live.ask(RunView.status)
     view.clock.now += 0.25 * COST_FACTOR - 0.5
     assert live.ask(RunView.status) is first
@@ -82,7 +73,7 @@ def test_an_answer_that_took_long_is_given_longer(view: Slow) -> None:
 
 
 def test_a_text_is_the_answer_as_json_with_its_age(view: Slow) -> None:
-    live = CachedView(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock.monotonic)
     assert live.text_at_hand(RunView.status) is None
     said = live.text(RunView.status)
     assert RunStatus.model_validate_json(said.body) == live.ask(RunView.status)
@@ -94,7 +85,7 @@ def test_a_text_is_the_answer_as_json_with_its_age(view: Slow) -> None:
 
 def test_what_is_there_is_given_while_another_thread_reads(view: Slow, paths: RunPaths) -> None:
     """It must not be the age of an answer that makes everybody wait."""
-    live = CachedView(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock.monotonic)
     live.text(RunView.status)
     before = live.text_at_hand(RunView.status)
     assert before is not None
@@ -124,7 +115,7 @@ def test_what_is_there_is_given_while_another_thread_reads(view: Slow, paths: Ru
 
 
 def test_only_what_was_asked_for_is_made_anew(view: Slow) -> None:
-    live = CachedView(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock.monotonic)
     live.text(RunView.status)
     view.clock.now += 0.9
     live._renew()
@@ -153,7 +144,7 @@ def test_answers_that_are_never_valid_are_not_renewed(view: Slow) -> None:
 def test_a_failure_while_making_anew_is_told_and_then_forgotten(
     view: Slow, paths: RunPaths
 ) -> None:
-    live = CachedView(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock.monotonic)
     live.ask(RunView.status)
     damaged = paths.replica_journal("r7")
     damaged.mkdir(parents=True)
@@ -211,7 +202,7 @@ def test_progress_of_a_run_that_cannot_be_read_says_so_and_goes_on(
 
 
 def test_many_clients_read_the_journals_once_a_second(view: Slow) -> None:
-    live = CachedView(view, clock=view.clock)
+    live = CachedView(view, clock=view.clock.monotonic)
     with ThreadPoolExecutor(16) as clients:
         answers = list(clients.map(lambda _: live.ask(RunView.status), range(64)))
     assert view.reads == 1
