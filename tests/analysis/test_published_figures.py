@@ -77,15 +77,6 @@ def test_every_printed_digit_of_v07_is_reached(name: str, tmp_path: Path) -> Non
             assert printed(measures[measure].deviation or 0.0, deviation) == deviation, measure
 
 
-def test_the_deviation_of_deepcam_open_is_printed_as_if_rounded_twice(tmp_path: Path) -> None:
-    """Its kept runs took 23, 23 and 25 epochs: the deviation is 2/√3 = 1.1547, printed as 1.16."""
-    epochs = measured(tmp_path, "0.7", OPEN).metrics["epochs"]
-    assert sorted(epochs.values[place] or 0.0 for place in epochs.scored) == [23.0, 23.0, 25.0]
-    assert epochs.deviation == pytest.approx(2 / math.sqrt(3))
-    assert printed(epochs.deviation or 0.0, "0.01") == "1.15"
-    assert printed(float(printed(epochs.deviation or 0.0, "0.001")), "0.01") == "1.16"
-
-
 def test_the_time_of_v10_is_its_rounds_own_summary(tmp_path: Path) -> None:
     measures = measured(tmp_path, "1.0", "nvidia_dgxa100_n16_cosmoflow_strong").metrics
     assert printed(measures["time_to_solution"].mean, "0.000001") == "25.781025"

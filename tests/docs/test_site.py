@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +11,7 @@ import markdown
 import pytest
 import yaml
 from markdown_it import MarkdownIt
+from tests.support.pages import Page
 
 from aiperf_hpc.results.report.schema import schema_text
 
@@ -20,25 +20,15 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 BLOCKS = ("h2", "h3", "li", "ol", "pre", "table", "tr", "ul")
 
 
-class Loaded(HTMLParser):
-    """What a browser fetches for a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.addresses: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        name = "href" if tag == "link" else "src"
-        if tag != "a" and (address := dict(attrs).get(name)):
-            self.addresses.append(address)
-
-
 def test_every_page_is_built_and_loads_nothing_from_elsewhere(site: Path) -> None:
     built = list(site.rglob("*.html"))
     assert len(built) > len(PAGES)
     for page in built:
-        addresses = Loaded(page.read_text("utf-8")).addresses
+        elements = Page(page.read_text("utf-8")).elements
+        loaded = [
+            (a.get("href" if tag == "link" else "src")) for tag, a, _ in elements if tag != "a"
+        ]
+        addresses = [address for address in loaded if address]
         assert addresses
         assert [each for each in addresses if urlsplit(each).netloc] == [], page.name
 

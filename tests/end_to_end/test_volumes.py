@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -108,25 +109,14 @@ def test_a_regression_on_volumes(trained: Trained, engine: str) -> None:
     assert f"; that of zeros: {baseline}\n" in text
 
 
-@pytest.mark.parametrize(
-    ("forged", "factor", "found"),
-    [
-        ("absolute_error", 0.01, "in report.json differs from the records"),
-        ("values", 2.0, "256 values of 64 samples, there must be 128"),
-    ],
-)
-def test_a_forged_quality(
-    trained: Trained, tmp_path: Path, forged: str, factor: float, found: str
-) -> None:
+def test_a_forged_number_of_values(trained: Trained, tmp_path: Path) -> None:
     run, _ = trained("torch")
     folder = Path(shutil.copytree(run.paths.root, tmp_path / "forged"))
     (journal,) = (folder / "replicas" / "r0").glob("*/journal.jsonl")
     text = journal.read_text("utf-8")
-    evaluated = (line for line in text.splitlines() if '"type":"evaluated"' in line)
-    line = min(evaluated, key=lambda line: json.loads(line)["event"]["sums"]["absolute_error"])
-    event = json.loads(line)
-    event["event"]["sums"][forged] *= factor
-    journal.write_text(text.replace(line, json.dumps(event)), "utf-8")
+    forged = re.sub(r'"values":128\b', '"values":256', text, count=1)
+    assert forged != text
+    journal.write_text(forged, "utf-8")
     verified = aiperf("verify", folder)
     assert verified.returncode == 1
-    assert found in verified.stdout
+    assert "256 values of 64 samples, there must be 128" in verified.stdout

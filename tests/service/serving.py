@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -44,3 +46,27 @@ def serving_queue(
     client = TestClient(app, base_url="http://127.0.0.1", headers=SHOWN)
     with queue.working(), runs.served(), client:
         yield client
+
+
+@contextmanager
+def serving_process(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Serve a folder by a process of its own; yield it and its URL. It logs to standard error."""
+    code = (
+        "import sys; from pathlib import Path;"
+        "from aiperf_hpc.service.runs import runs_in;"
+        "from aiperf_hpc.service.endpoint import Endpoint;"
+        "from aiperf_hpc.service.server import serve;"
+        "serve(runs_in(Path(sys.argv[1])), Endpoint(), lambda u: print(u, flush=True),"
+        " lambda line: print(line, file=sys.stderr))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()

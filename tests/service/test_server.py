@@ -6,8 +6,6 @@ import json
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -17,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.service.conftest import TOKEN
+from tests.service.serving import serving_process
 from tests.support.run_factory import Plan, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -109,28 +108,10 @@ def test_a_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_serving_in_a_process_until_an_interrupt(tmp_path: Path) -> None:
     write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
-    code = (
-        "import sys; from pathlib import Path;"
-        "from aiperf_hpc.service.runs import runs_in;"
-        "from aiperf_hpc.service.endpoint import Endpoint;"
-        "from aiperf_hpc.service.server import serve;"
-        "serve(runs_in(Path(sys.argv[1])), Endpoint(), lambda u: print(u, flush=True))"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+    with serving_process(tmp_path) as (process, url):
         assert _get(f"{url}/api/v1/status")["state"] == "ended"
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    finally:
-        process.kill()
-        process.wait()
     assert (process.returncode, output, errors) == (0, "", "")
 
 

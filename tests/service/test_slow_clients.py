@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import resource
 import socket
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from tests.service.serving import serving_process
 from tests.support.run_factory import Plan, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.witness import listening
@@ -107,31 +106,14 @@ def test_a_connection_that_receives_events_is_kept(
 
 
 def test_a_service_out_of_files_reports_it_once_and_recovers(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path;"
-        "from aiperf_hpc.service.runs import runs_in;"
-        "from aiperf_hpc.service.endpoint import Endpoint;"
-        "from aiperf_hpc.service.server import serve;"
-        "serve(runs_in(Path(sys.argv[1])), Endpoint(), lambda u: print(u, flush=True),"
-        " lambda line: print(line, file=sys.stderr))"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
-            with ExitStack() as stack:
-                clients = [stack.enter_context(_send(url, b"GET")) for _ in range(2 * FILES)]
-                clients[-1].settimeout(1.5)
-                with pytest.raises(TimeoutError):
-                    clients[-1].recv(1)
-            assert _healthy(url)
-        finally:
-            process.terminate()
+    with serving_process(tmp_path) as (process, url):
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (FILES, FILES))
+        with ExitStack() as stack:
+            clients = [stack.enter_context(_send(url, b"GET")) for _ in range(2 * FILES)]
+            clients[-1].settimeout(1.5)
+            with pytest.raises(TimeoutError):
+                clients[-1].recv(1)
+        assert _healthy(url)
+        process.terminate()
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert errors == "service: connections cannot be accepted: Too many open files\n"

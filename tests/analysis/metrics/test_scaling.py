@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 from sklearn.decomposition import PCA
-from sklearn.linear_model import LinearRegression
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.scaling import (
@@ -31,36 +30,22 @@ def test_a_power_law_without_noise_is_found_exactly() -> None:
     assert law.at(64.0).low == pytest.approx(80.0)
 
 
-def test_a_fit_is_least_squares_in_logarithms() -> None:
-    law = fit_power_law(ACCELERATORS, MINUTES)
-    x = np.log(ACCELERATORS).reshape(-1, 1)
-    peer = LinearRegression().fit(x, np.log(MINUTES))
-    assert law.exponent == pytest.approx(peer.coef_[0])
-    assert law.at(4096.0).value == pytest.approx(math.exp(peer.predict([[math.log(4096.0)]])[0]))
-
-
-def test_the_exponents_interval_is_students() -> None:
-    law = fit_power_law(ACCELERATORS, MINUTES)
-    _, covariance = optimize.curve_fit(
-        lambda x, a, b: a + b * x, np.log(ACCELERATORS), np.log(MINUTES)
-    )
-    assert law.exponent_margin == pytest.approx(
-        stats.t(4).ppf(0.975) * math.sqrt(covariance[1, 1]), rel=1e-6
-    )
-
-
 @pytest.mark.parametrize("at", [8.0, 100.0, 10_000.0])
-def test_a_predictions_interval_is_that_of_one_more_observation(at: float) -> None:
-    """Its variance: that of the line there, by the fit's covariance, and the residuals'."""
+def test_a_fit_and_its_intervals_are_scipys(at: float) -> None:
+    """A prediction's variance is the line's there, by the fit's covariance, and the residuals'."""
     law = fit_power_law(ACCELERATORS, MINUTES)
     log_x, log_y = np.log(ACCELERATORS), np.log(MINUTES)
     best, covariance = optimize.curve_fit(lambda x, a, b: a + b * x, log_x, log_y)
+    student = stats.t(4).ppf(0.975)
+    assert law.exponent == pytest.approx(best[1])
+    assert law.exponent_margin == pytest.approx(student * math.sqrt(covariance[1, 1]), rel=1e-6)
     gradient = np.array([1.0, math.log(at)])
     residual = np.sum((log_y - best[0] - best[1] * log_x) ** 2) / 4
-    margin = stats.t(4).ppf(0.975) * math.sqrt(gradient @ covariance @ gradient + residual)
+    margin = student * math.sqrt(gradient @ covariance @ gradient + residual)
     estimate = law.at(at)
     assert estimate.low is not None
     assert estimate.high is not None
+    assert math.log(estimate.value) == pytest.approx(best @ gradient)
     assert math.log(estimate.high / estimate.value) == pytest.approx(margin, rel=1e-5)
     assert math.log(estimate.value / estimate.low) == pytest.approx(margin, rel=1e-5)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
-from tests.support.training_logs import ACCURACY, ERROR, cifar10_entries, training
+from tests.support.training_logs import ACCURACY, ERROR, training
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.time_to_accuracy import (
@@ -14,16 +13,6 @@ from aiperf_hpc.analysis.metrics.time_to_accuracy import (
     time_to_quality,
     time_to_target,
 )
-
-
-def test_published_times_of_cifar10(tmp_path: Path) -> None:
-    times = {e.name.split("/")[1]: time_to_target(e.logs[0]) for e in cifar10_entries(tmp_path)}
-    assert f"{times['fastai_pytorch'] / 60:.2f}" == "2.90"
-    assert f"{times['fastai_pytorch_single_volta'] / 60:.2f}" == "6.73"
-    assert f"{times['davidcpage_resnet9_1v100-ec2_pytorch']:.1f}" == "74.0"
-    assert f"{times['basenet']:.1f}" == "340.6"
-    assert min(times, key=times.__getitem__) == "apple_resnet9_8v100_pytorch"
-    assert f"{min(times.values()):.1f}" == "9.4"
 
 
 def test_the_first_evaluation_at_or_over_the_threshold_counts() -> None:

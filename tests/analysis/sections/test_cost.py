@@ -109,16 +109,6 @@ def test_without_any_cost_the_error_names_the_option() -> None:
     assert [paid.seconds for paid in found.contests[0].priced] == [1.0]
 
 
-def test_price_index_of_mlbenchs_published_results() -> None:
-    """GNMT: 4 workers are 2.56 times faster for 18 $ in place of 10 $: 1.8 / 2.56. Transformer:
-    8 workers are 4.36 times faster for 9.3 $ in place of 5.5 $; both below 1, as it says."""
-    gnmt = price_index(18.0, 100.0 / 2.56, 10.0, 100.0)
-    transformer = price_index(9.3, 100.0 / 4.36, 5.5, 100.0)
-    assert gnmt == pytest.approx(0.703125)
-    assert transformer == pytest.approx(0.387823, rel=1e-5)
-    assert price_index(10.0, 100.0, 10.0, 100.0) == 1.0
-
-
 @pytest.mark.parametrize("zero", range(4))
 def test_a_zero_has_no_price_index(zero: int) -> None:
     cost, seconds, base_cost, base_seconds = (float(place != zero) for place in range(4))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
+from scipy import stats
 from tests.support.torch_counts import counted
 from tests.support.training_logs import entry as make_entry
 from tests.support.training_logs import training as make_training
@@ -241,6 +242,15 @@ def test_the_published_ranking_fits_an_exponent_of_10_and_not_of_5() -> None:
     assert sorted(errors(10))[-2] < 0.017
     assert published(5)["Fujitsu"] == pytest.approx(34.03, abs=0.01)
     assert sum(error > 0.06 for error in errors(5)) == 6
+
+
+def test_the_exponent_that_fits_the_ranking_best_is_10() -> None:
+    fit = stats.linregress(
+        [math.log(top1 / TARGET) for _, _, top1 in RANKING.values()],
+        [math.log(vpflops * minutes) for vpflops, minutes, _ in RANKING.values()],
+    )
+    margin = stats.t(len(RANKING) - 2).ppf(0.975) * fit.stderr
+    assert 5.0 < fit.slope - margin < 10.0 < fit.slope + margin
 
 
 @pytest.mark.parametrize(
