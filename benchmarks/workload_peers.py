@@ -6,9 +6,7 @@ and a batch's targets. PyTorch's read (samples, channels, ...), Keras' (samples,
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 SLOPE, SCALE, DROPOUT = 0.3, 1.2, 0.5
@@ -129,15 +127,14 @@ def _crossed_tensorflow(output: Any, targets: Mapping[str, Any]) -> Any:  # noqa
 
 def deepcam(framework: str) -> Model:
     """Return DeepCAM. [mlcommons/hpc, deepcam/src/deepCam/architecture/deeplab_xception.py]"""
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.support.deepcam import DeepCAM
     from torch.nn import ReLU
     from torch.nn.functional import cross_entropy
+    from torch_deepcam import DeepCAM
 
     if framework != "torch":
         raise ValueError("DeepCAM's reference is in PyTorch")
     network = DeepCAM()
     for module in network.modules():
         if isinstance(module, ReLU):
-            module.inplace = True  # As in the reference; tests of counts have no need of it.
+            module.inplace = True  # As in the reference.
     return Model(network, lambda output, targets: cross_entropy(output, targets["mask"].long()))
