@@ -26,7 +26,6 @@ from aiperf_hpc.graph import (
     Add,
     AtrousConv2D,
     BatchNorm,
-    ChannelAffine,
     ChannelRole,
     Concat,
     Conv2D,
@@ -37,10 +36,8 @@ from aiperf_hpc.graph import (
     Distribution,
     Dropout,
     Embedding,
-    Flatten,
     GlobalAveragePool2D,
     Graph,
-    ImagePool2D,
     Input,
     Layer,
     LeakyReLU,
@@ -51,7 +48,6 @@ from aiperf_hpc.graph import (
     ReLU,
     Scale,
     Shape,
-    Tanh,
     Tile,
 )
 from aiperf_hpc.morphism.operators.morphisms import grow
@@ -297,36 +293,6 @@ def test_a_recorded_kind_has_its_own_fields_alone(field: dict[str, object], mess
         Graph.from_json(document(IMAGE_JSON, node))
 
 
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
-        (Conv2D(5, 3, 2), (4, 5, 5)),
-        (MaxPool2D(3, 2), (4, 5, 4)),
-        (Conv3D(5, 3), (7, 8, 9, 5)),
-        (Conv3D(5, 2), (7, 8, 9, 5)),
-        (Conv3D(5, 3, 2), (4, 4, 5, 5)),
-        (Conv3D(5, 4, 3), (3, 3, 3, 5)),
-        (MaxPool3D(2, 2), (4, 4, 5, 2)),
-        (MaxPool3D(3, 1), (7, 8, 9, 2)),
-        (LeakyReLU(), (7, 8, 9, 2)),
-        (Tanh(), (7, 8, 9, 2)),
-        (Scale(1.2), (7, 8, 9, 2)),
-        (Dropout(0.5), (7, 8, 9, 2)),
-        (Flatten(), (7 * 8 * 9 * 2,)),
-        (DepthwiseConv2D(3), (7, 9, 4)),
-        (DepthwiseConv2D(5, 2, 6), (4, 5, 4)),
-        (AtrousConv2D(6, 3, 18), (7, 9, 6)),
-        (ConvTranspose2D(6, 3, 2), (14, 18, 6)),
-        (ConvTranspose2D(6, 5, 3), (21, 27, 6)),
-        (ImagePool2D(), (1, 1, 4)),
-        (ChannelAffine(), (7, 9, 4)),
-    ],
-)
-def test_shapes_of_images_and_volumes(layer: Layer, shape: Shape) -> None:
-    inputs = (7, 9, 4) if len(shape) == 3 else (7, 8, 9, 2)
-    assert layer.output_shape(inputs) == shape
-
-
 def test_channels_are_put_behind_each_other_and_a_pixel_is_repeated() -> None:
     assert Concat().output_shape((7, 9, 4), (7, 9, 1), (7, 9, 2)) == (7, 9, 7)
     assert Tile(7, 9).output_shape((1, 1, 4)) == (7, 9, 4)
@@ -335,12 +301,6 @@ def test_channels_are_put_behind_each_other_and_a_pixel_is_repeated() -> None:
         Concat().output_shape((7, 9, 4), (7, 8, 4))
     with pytest.raises(GraphError, match=r"repeats one pixel, got \(1, 2, 4\)"):
         Tile(7, 9).output_shape((1, 2, 4))
-
-
-def test_a_convolution_of_volumes_has_a_bias_where_it_is_asked_for() -> None:
-    kernel = {"kernel": (2, 2, 2, 3, 5)}
-    assert Conv3D(5, 2).parameters((4, 4, 4, 3)) == kernel
-    assert Conv3D(5, 2, bias=True).parameters((4, 4, 4, 3)) == {**kernel, "bias": (5,)}
 
 
 def test_one_number_is_one_layer_and_one_hash_however_it_is_written() -> None:

@@ -22,15 +22,6 @@ def test_it_has_50_layers_with_kernels_and_the_papers_parameters() -> None:
     assert graph.parameter_count == 25_557_032
 
 
-def test_the_shapes_of_the_stages_at_224() -> None:
-    graph = resnet50()
-    assert graph.shapes["stem_relu"] == (112, 112, 64)
-    assert graph.shapes["stem_pool"] == (56, 56, 64)
-    assert stage_shapes(graph) == [(56, 56, 256), (28, 28, 512), (14, 14, 1024), (7, 7, 2048)]
-    assert graph.shapes["pool"] == (2048,)
-    assert graph.shapes["probabilities"] == (1000,)
-
-
 def test_the_shapes_of_the_stages_at_32_with_the_stem_for_small_images() -> None:
     graph = resnet50((32, 32, 3), 10, stem="cifar")
     assert graph.shapes["stem_relu"] == (32, 32, 64)
@@ -38,14 +29,6 @@ def test_the_shapes_of_the_stages_at_32_with_the_stem_for_small_images() -> None
     assert stage_shapes(graph) == [(32, 32, 256), (16, 16, 512), (8, 8, 1024), (4, 4, 2048)]
     assert graph.shapes["probabilities"] == (10,)
     assert graph.depth == 50
-
-
-def test_the_stride_is_on_the_first_1x1_of_a_stage_as_in_v1() -> None:
-    strided = {name: (c.kernel, c.stride) for name, c in convs(resnet50()).items() if c.stride > 1}
-    assert strided == {
-        "stem_conv": (7, 2),
-        **{f"s{stage}b1_{part}_conv": (1, 2) for stage in (2, 3, 4) for part in ("a", "shortcut")},
-    }
 
 
 def test_the_width_scales_all_channels_but_those_of_the_dataset() -> None:

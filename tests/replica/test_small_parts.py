@@ -22,6 +22,7 @@ from aiperf_hpc.morphism.search.base import MemoryBound
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica import __main__ as main
 from aiperf_hpc.replica.node_check import package_versions
+from aiperf_hpc.replica.replica import memory_limit
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.run.paths import Identity, Incarnation, seed_of
@@ -241,3 +242,26 @@ def test_a_checkout_that_is_not_installed_has_the_version_of_its_source(
 
     monkeypatch.setattr(metadata, "version", version)
     assert package_versions()["aiperf-hpc"] == __version__
+
+
+@pytest.mark.parametrize(
+    ("memory_limit_gib", "device", "limit"),
+    [
+        (None, None, 6),  # 2 of the host's 8 GiB are reserved for decoded images.
+        (None, 5, 5),  # An accelerator's memory holds none.
+        (3.0, None, 3),
+        (3.0, 5, 3),
+    ],
+)
+def test_only_the_hosts_memory_is_reduced_by_decoded_images(
+    memory_limit_gib: float | None, device: int | None, limit: int
+) -> None:
+    config = RunConfig.model_validate(
+        {
+            "dataset": {"name": "imagenet", "path": "/d", "decoded_cache_gib": 2},
+            "engine": {"name": "torch", "memory_limit_gib": memory_limit_gib},
+        }
+    )
+    found = memory_limit(config, device and device * 2**30, lambda: 8 * 2**30)
+    assert found.bytes == limit * 2**30
+    assert found.holds_copies is (device is None)

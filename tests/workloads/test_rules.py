@@ -7,16 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.fixed_run import fixed_run, violated_rules
+from tests.support.run_manifest import run_manifest
+from tests.support.run_writer import RunWriter, evaluated, run_started, trial_ended, trial_started
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.extras import DETECTION
+from aiperf_hpc.ops_counter.score import ScorePoint
 from aiperf_hpc.rules.consistency.evidence import quality as recomputed
 from aiperf_hpc.rules.judgement import judge
 from aiperf_hpc.rules.validity.evidence import RunEvidence
-from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
+from aiperf_hpc.run.manifest import RULES as RULES_VERSION
+from aiperf_hpc.run.records import DatasetLoaded
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters, RoundPhase, TensorSpec
 from aiperf_hpc.workloads import cosmoflow, deepcam, extreme_weather, resnet50
 from aiperf_hpc.workloads.base import Workload
 from aiperf_hpc.workloads.deepcam import logged_settings
@@ -118,7 +122,21 @@ def evidence(
     dataset = OFFICIAL[workload].model_copy(update=dict(changed or {}))
     metric, sums = sums_of(dataset, GOOD[workload] if quality is None else quality)
     config = load_config(WORKLOADS[workload].presets[0], assignments)
-    return fixed_run(root, config, dataset, metric, sums, ended=ended)
+    run, samples = RunWriter(root), dataset.validation_samples
+    run.primary(0, run_started())
+    run.replica(1, DatasetLoaded(dataset=dataset))
+    run.replica(2, trial_started(phase=RoundPhase.FIXED))
+    run.replica(3, evaluated(correct=0, metric=metric, sums=sums, samples=samples))
+    if ended:
+        run.replica(3, trial_ended())
+    manifest = run_manifest(config, rules=RULES_VERSION, commit="c")
+    return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)
+
+
+def violated_rules(workload: Workload, config: RunConfig) -> dict[str, tuple[str, ...]]:
+    """Return the reasons of the workload's rules of settings that a configuration violates."""
+    results = (rule.check(config) for rule in workload.settings_rules)
+    return {result.rule: result.failures for result in results if not result.passed}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 from tests.support.clock import Clock
-from tests.support.damage import failing
+from tests.support.damage import failing, flip
 from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 from tests.support.weight_files import with_header
 
@@ -17,11 +18,15 @@ from aiperf_hpc.graph import Conv2D, Distribution, Graph, Input, Node
 from aiperf_hpc.morphism.operators.morphisms import grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import (
     Array,
+    Predictions,
     Weights,
     check_weights,
     initial_weights,
     load_checkpoint,
+    load_predictions,
+    save_checked,
     save_checkpoint,
+    save_predictions,
     serialized,
 )
 from aiperf_hpc.run.storage import BackoffRetry
@@ -177,3 +182,35 @@ def test_initial_parameters_other_than_kernels_are_neutral() -> None:
         key = name.rsplit("/")[1]
         if key != "kernel":
             assert (array == neutral[key]).all()
+
+
+@pytest.mark.parametrize(("classes", "width"), [(10, 1), (256, 1), (1000, 2), (100_000, 4)])
+def test_predictions_are_stored_in_the_smallest_integers(
+    classes: int, width: int, tmp_path: Path
+) -> None:
+    drawn = np.random.default_rng(1).integers(0, classes, 5000)
+    drawn[0] = classes - 1
+    path = tmp_path / "kept" / "t.safetensors"
+    digest = save_predictions(path, Predictions("r0-t7", 12, drawn))
+    found = load_predictions(path)
+    assert (found.trial, found.epoch) == ("r0-t7", 12)
+    np.testing.assert_array_equal(found.classes, drawn)
+    assert path.stat().st_size < 5000 * width + 500
+    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_damaged_predictions_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.safetensors"
+    save_predictions(path, Predictions("t", 1, np.arange(100)))
+    flip(path)
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_predictions(path)
+    with pytest.raises(CheckpointError):
+        load_predictions(tmp_path / "nothing")
+
+
+def test_a_file_without_classes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.safetensors"
+    save_checked(path, {"class": np.zeros(3, np.float32)}, {"trial": "t", "epoch": "1"})
+    with pytest.raises(CheckpointError, match="no predicted classes"):
+        load_predictions(path)

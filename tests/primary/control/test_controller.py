@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -496,3 +497,18 @@ def test_a_run_goes_on_without_heads_that_cannot_be_written(tmp_path: Path) -> N
         ("primary/journal_digests.jsonl", DIGESTS_RETRIED)
     ]
     assert isinstance(events[-1], records.RunEnded)
+
+
+def test_a_lost_journal_is_not_recorded_again_by_later_primaries(tmp_path: Path) -> None:
+    replica_says(tmp_path, "SIGTERM")
+    folder = RunPaths(tmp_path).replica("r0")
+    for _ in range(3):
+        told = Told(*[{"r0": RUNNING}] * 3, {"r0": DONE})
+        _, events = run(
+            tmp_path,
+            told,
+            watch=lambda: shutil.rmtree(folder, ignore_errors=True),
+            digest_seconds=0.01,
+        )
+    (lost,) = (each for each in events if isinstance(each, records.FileProblem))
+    assert lost.file == "replicas/r0/0.0/journal.jsonl"

@@ -16,12 +16,6 @@ def _load(**values: float) -> GeneratedDataset:
     return load(DatasetConfig.model_validate({"name": "synthetic", **settings, **values}), 1)
 
 
-def test_it_is_as_configured() -> None:
-    info = _load(image_size=24, classes=7, train_samples=15, validation_samples=9).info
-    assert info.input_shape("image") == (24, 24, 3)
-    assert (info.classes, info.train_samples, info.validation_samples) == (7, 15, 9)
-
-
 def test_the_samples_are_pinned() -> None:
     assert _load().info.sha256 == SHA256
 
