@@ -210,12 +210,14 @@ $(VENV)/bin/python:
 	$(INTERPRETER) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	@echo "installing 1.8 GB of packages, which takes some minutes"
 	$(PIP) install --quiet --no-compile --constraint $(CONSTRAINTS) --editable '.[cpu]'
 	$(COMPILE)
 	touch $@
 
 # One pip unpacks by one core: the two packages that are half of all come beside each other.
 $(VENV)/.installed-test: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	@echo "installing 3.5 GB of packages, which takes some minutes"
 	for package in tensorflow-cpu torch; do \
 	  $(PIP) install --quiet --no-compile --no-deps --constraint $(CONSTRAINTS) $$package & \
 	done; wait
