@@ -11,7 +11,8 @@ from typing import Any, Final
 from tests.browser.chromium import Chromium
 from tests.support.waiting import until
 
-PHONE, DESK = 390, 1280
+PHONE, DESK, WALL = 390, 1280, 2560
+"""Widths of windows in pixels."""
 NAME: Final = "a run <img src=x onerror=alert(1)> of ours"
 """A name that is data, whatever it looks like."""
 ADDRESS: Final = urllib.parse.quote(NAME, safe="")

@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 from tests.browser.accessibility import assert_accessible
-from tests.browser.live_page import DESK, NAME, PHONE, RUN, TOKEN, Page
+from tests.browser.live_page import DESK, NAME, PHONE, RUN, TOKEN, WALL, Page
 from tests.browser.live_run import LiveRun
 from tests.service.fake_primaries import FakePrimaries
 
@@ -24,7 +24,7 @@ def _submit(page: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("width", [PHONE, DESK, WALL])
 def test_axe_finds_nothing_and_nothing_sticks_out(
     changed: tuple[Page, FakePrimaries], live: LiveRun, axe: str, width: int, scheme: str
 ) -> None:
