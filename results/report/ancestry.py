@@ -7,7 +7,8 @@ at least as large, so n architectures need at most log2(n) + 1 lanes at any dept
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,7 +81,7 @@ def lineage(trials: Iterable[TrialReport]) -> dict[str, Architecture]:
             known[trial.graph] = Architecture(trial.graph, parent, trial.morphisms_text)
         known[trial.graph].trials.append(trial)
     for architecture in known.values():
-        if _in_a_circle(architecture, known):
+        if architecture.graph in _ancestors(architecture.parent, known):
             architecture.parent = None
         if architecture.parent is not None:
             known[architecture.parent].children.append(architecture.graph)
@@ -95,8 +96,8 @@ def rows(trials: Sequence[TrialReport], best: str | None) -> list[Row]:
         best: hash of the graph whose line of descent is emphasized.
     """
     known = lineage(trials)
-    sizes = _sizes(known)
-    path = _path(known, best)
+    sizes = Counter(ancestor for graph in known for ancestor in _ancestors(graph, known))
+    path = set(_ancestors(best, known))
     found: list[Row] = []
     # Each entry: graph, lane, lines of the row, whether it branches.
     stack: list[tuple[str, int, tuple[Line, ...], bool]] = [
@@ -129,37 +130,10 @@ def rows(trials: Sequence[TrialReport], best: str | None) -> list[Row]:
     return found
 
 
-def _in_a_circle(architecture: Architecture, known: dict[str, Architecture]) -> bool:
-    """Return whether it is its own ancestor, which damaged records could state."""
-    seen: set[str] = set()
-    parent = architecture.parent
-    while parent is not None and parent not in seen:
-        if parent == architecture.graph:
-            return True
-        seen.add(parent)
-        parent = known[parent].parent
-    return False
-
-
-def _sizes(known: dict[str, Architecture]) -> dict[str, int]:
-    """Return the number of architectures in each subtree."""
-    sizes: dict[str, int] = {}
-    stack = [a.graph for a in known.values() if a.parent is None]
-    while stack:
-        graph = stack[-1]
-        waiting = [child for child in known[graph].children if child not in sizes]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        sizes[graph] = 1 + sum(sizes[child] for child in known[graph].children)
-        stack.pop()
-    return sizes
-
-
-def _path(known: dict[str, Architecture], best: str | None) -> set[str]:
-    """Return the best architecture and all its ancestors."""
-    path: set[str] = set()
-    while best is not None and best in known:
-        path.add(best)
-        best = known[best].parent
-    return path
+def _ancestors(graph: str | None, known: Mapping[str, Architecture]) -> list[str]:
+    """Return a graph and its ancestors, once each: damaged records could state a circle."""
+    found: dict[str, None] = {}
+    while graph is not None and graph in known and graph not in found:
+        found[graph] = None
+        graph = known[graph].parent
+    return list(found)
