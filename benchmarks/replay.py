@@ -23,7 +23,7 @@ from pathlib import Path
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.results.views.run_view import RunView
 view = RunView.read(RunPaths(Path(sys.argv[1])))
-print(view.final(), len(view.score()))
+print(view.final(), len(view.series.official()))
 """
 READINGS = {
     "score": ["-c", SCORE],

@@ -21,7 +21,7 @@ from aiperf_hpc.analysis.study.plan import (
     schedule,
     variations,
 )
-from aiperf_hpc.analysis.study.result import Ratio, StudyResult, lines, make_result, measured
+from aiperf_hpc.analysis.study.result import StudyResult, lines, make_result, measured
 from aiperf_hpc.cli.output import say, say_result
 from aiperf_hpc.cli.parameters import Json, flag, path_option
 from aiperf_hpc.errors import AIPerfError, UsageError
@@ -120,19 +120,10 @@ class StudyFolder:
 
     def save(self, result: StudyResult) -> None:
         """Write and plot the results."""
-        from aiperf_hpc.results.report.plots.bars import Contribution, write_factors
+        from aiperf_hpc.analysis.study.plot import write_factors
 
         write_whole(self.result, as_json(result.model_dump(mode="json")))
-        contributions = [
-            Contribution(effect.factor, pair(effect.alone), pair(effect.within))
-            for effect in result.effects
-        ]
-        write_factors(contributions, self.plot)
-
-
-def pair(ratio: Ratio | None) -> tuple[float, float | None] | None:
-    """Return a ratio and its standard error for plots."""
-    return None if ratio is None else (ratio.value, ratio.deviation)
+        write_factors(result.effects, self.plot)
 
 
 def check(study: Study) -> None:

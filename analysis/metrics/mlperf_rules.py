@@ -49,7 +49,7 @@ def runs_dropped(benchmark: str) -> int:
     return 4 if benchmark == "unet3d" else 1
 
 
-def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) -> ScoredRuns:
+def olympic_runs(times: Sequence[float | None], drop: int, lost: int) -> ScoredRuns:
     """Return the scored runs: all except the ``drop`` fastest and the ``drop`` slowest.
 
     A failed run, whose time is None, or a lost run ranks slower than all others; up to ``drop`` of
@@ -74,15 +74,15 @@ def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) ->
     return ScoredRuns(tuple(order), failed == 0, (few,))
 
 
-def mean_without_extremes(values: Sequence[float], drop: int = 1) -> float:
-    """Return the mean of all except the ``drop`` smallest and the ``drop`` largest values.
+def mean_without_extremes(values: Sequence[float]) -> float:
+    """Return the mean of all except the smallest and the largest value.
 
     Raises:
         NotMeasuredError: no value remains.
     """
-    scored = sorted(values)[drop : len(values) - drop]
+    scored = sorted(values)[1:-1]
     if not scored:
-        raise NotMeasuredError(f"{len(values)} values are too few to omit {2 * drop}")
+        raise NotMeasuredError(f"{len(values)} values are too few to omit 2")
     return sum(scored) / len(scored)
 
 

@@ -9,45 +9,21 @@ computation of a workload overlap completely.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 COMPUTE, MEMORY, NETWORK, STORAGE = "compute", "memory", "network", "storage"
 
 
-class Bound(NamedTuple):
-    """Limit by one kind of bytes."""
-
-    name: str
-    intensity: float
-    """Operations per byte."""
-    bandwidth: float
-    """Bandwidth, bytes per second."""
-
-    @property
-    def rate(self) -> float:
-        """Rate at this limit, operations per second."""
-        return self.intensity * self.bandwidth
-
-
-class Attainable(NamedTuple):
-    """The highest rate within all bounds."""
-
-    rate: float
-    """Attainable rate, operations per second."""
-    bound: str
-    """The lowest limit: ``compute`` or the name of a bound."""
-
-
-def attainable(peak: float, bounds: Sequence[Bound] = ()) -> Attainable:
-    """Return min(peak, intensity x bandwidth of each bound) and the name of this limit.
+def attainable(peak: float, bounds: Mapping[str, float]) -> tuple[float, str]:
+    """Return the attainable rate and its limit: ``compute`` or the name of a bound.
 
     Args:
         peak: peak rate, operations per second.
-        bounds: limits by each kind of bytes.
+        bounds: intensity x bandwidth of each kind of bytes, operations per second.
     """
-    rates = [Attainable(peak, COMPUTE), *(Attainable(b.rate, b.name) for b in bounds)]
-    return min(rates, key=lambda found: found.rate)
+    rates = {COMPUTE: peak, **bounds}
+    bound = min(rates, key=rates.__getitem__)
+    return rates[bound], bound
 
 
 def steps_of(samples: int, batch_size: int, epoch_samples: int) -> int:

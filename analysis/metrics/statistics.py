@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.trial import Value
 
+CONFIDENCE = 0.95
 RESAMPLES = 9999
 SEED = 0
 """Seed of the bootstrap's resamples, so that equal values always give the same interval."""
@@ -53,7 +54,7 @@ def coefficient_of_variation(values: Sequence[float]) -> float:
     return float(known.std(ddof=1)) / mean
 
 
-def bootstrap_limits(values: Sequence[float], confidence: float = 0.95) -> ConfidenceInterval:
+def bootstrap_limits(values: Sequence[float]) -> ConfidenceInterval:
     """Return a bootstrapped confidence interval of the coefficient of variation.
 
     Bias-corrected and accelerated (Efron 1987, "Better Bootstrap Confidence Intervals", JASA 82),
@@ -69,13 +70,13 @@ def bootstrap_limits(values: Sequence[float], confidence: float = 0.95) -> Confi
     if float(np.ptp(known)) == 0.0:
         raise NotMeasuredError("all runs are equal: nothing can be resampled")
     for method, name in (("BCa", "BCa bootstrap"), ("percentile", "percentile bootstrap")):
-        low, high = _bootstrap(known, confidence, method)
+        low, high = _bootstrap(known, method)
         if math.isfinite(low) and math.isfinite(high):
             return ConfidenceInterval(low=low, high=high, method=name)
     raise NotMeasuredError("the bootstrap yields no interval for these values")
 
 
-def _bootstrap(values: NDArray[np.float64], confidence: float, method: str) -> tuple[float, float]:
+def _bootstrap(values: NDArray[np.float64], method: str) -> tuple[float, float]:
     from scipy import stats
 
     with warnings.catch_warnings():
@@ -85,7 +86,7 @@ def _bootstrap(values: NDArray[np.float64], confidence: float, method: str) -> t
         found = stats.bootstrap(
             (values,),
             _variation_along,
-            confidence_level=confidence,
+            confidence_level=CONFIDENCE,
             n_resamples=RESAMPLES,
             method=method,
             rng=np.random.default_rng(SEED),
@@ -98,7 +99,7 @@ def _variation_along(values: NDArray[Any], axis: int) -> NDArray[Any]:
     return found
 
 
-def normal_limits(variation: float, count: int, confidence: float = 0.95) -> ConfidenceInterval:
+def normal_limits(variation: float, count: int, confidence: float) -> ConfidenceInterval:
     """Return a confidence interval of the coefficient of variation of normal values.
 
     McKay's chi-square approximation as modified by Vangel (1996, "Confidence Intervals for a
@@ -131,7 +132,7 @@ def _vangel(variation: float, count: int, quantile: float) -> float:
     return variation / math.sqrt(under) if under > 0.0 else math.inf
 
 
-def share_limits(reached: int, runs: int, confidence: float = 0.95) -> ConfidenceInterval:
+def share_limits(reached: int, runs: int) -> ConfidenceInterval:
     """Return a confidence interval of the fraction of successful runs.
 
     Wilson's score interval (1927), as Brown, Cai and DasGupta (2001, "Interval Estimation for a
@@ -144,11 +145,11 @@ def share_limits(reached: int, runs: int, confidence: float = 0.95) -> Confidenc
 
     if runs < 1:
         raise NotMeasuredError("there are no runs")
-    found = stats.binomtest(reached, runs).proportion_ci(confidence, method="wilson")
+    found = stats.binomtest(reached, runs).proportion_ci(CONFIDENCE, method="wilson")
     return ConfidenceInterval(low=float(found.low), high=float(found.high), method="Wilson")
 
 
-def runs_for(variation: float, precision: float, confidence: float = 0.95) -> int:
+def runs_for(variation: float, precision: float) -> int:
     """Return the number of runs at which their mean has a requested precision.
 
     The least n of at least 2 with t(1 - α/2; n - 1) · CoV / √n <= precision: the half width of
@@ -160,7 +161,7 @@ def runs_for(variation: float, precision: float, confidence: float = 0.95) -> in
     """
     from scipy import stats
 
-    quantile = 1.0 - (1.0 - confidence) / 2.0
+    quantile = 1.0 - (1.0 - CONFIDENCE) / 2.0
 
     def enough(runs: int) -> bool:
         return bool(stats.t.ppf(quantile, runs - 1) * variation <= precision * math.sqrt(runs))

@@ -2,60 +2,92 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from aiperf_hpc.analysis.analysis import Analysis, EntryMetrics
+from aiperf_hpc.analysis.analysis import Analysis
 from aiperf_hpc.analysis.metric import Aggregate
+from aiperf_hpc.analysis.page.roofline import rooflines
+from aiperf_hpc.analysis.page.scaling import scaling
+from aiperf_hpc.analysis.page.time_to_accuracy import cost, thresholds
 from aiperf_hpc.analysis.sections.communication import Communication
-from aiperf_hpc.analysis.sections.cost import CostToAccuracy
-from aiperf_hpc.analysis.sections.roofline import Ceilings, Rooflines, RunRoofline
-from aiperf_hpc.analysis.sections.scaling_study import ScalingPoint, ScalingStudies
-from aiperf_hpc.analysis.sections.thresholds import Sensitivities, by_rank
-from aiperf_hpc.analysis.training_log import SearchTimeline, plural
-from aiperf_hpc.results.report.plots.bars import Bar, TimeBar, breakdown_plot, time_breakdown_plot
-from aiperf_hpc.results.report.plots.figure import Plot
-from aiperf_hpc.results.report.plots.over_time import OpsCurve, ops_over_time_plot
-from aiperf_hpc.results.report.plots.roofline import Panel, Point, Roof, roofline_plot
-from aiperf_hpc.results.report.plots.scaling import Scale, scaling_study_plot
-from aiperf_hpc.results.report.plots.time_to_accuracy import (
-    CostPoint,
-    TimeCurve,
-    cost_plot,
-    threshold_plot,
-)
+from aiperf_hpc.analysis.training_log import SearchTimeline
+from aiperf_hpc.formatting import few, scale_of, si
+from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot, stacked
+from aiperf_hpc.results.report.plots.figure import Plot, drawing, line_style
 
+LETTERS = 40
+"""Maximum length of a name."""
+RUNS_HEIGHT = 3.4
 MOST_CURVES = 12
 """Maximum number of distinguishable entries in a plot."""
 
 
+_PARTS = {"staging": "#d98324", "compute": "#0b5c99", "evaluation": "#4b7f1f", "extra": "#8b9299"}
+"""Colors of the parts of the time to solution."""
+_Minutes = Mapping[str, float | None]
+"""Minutes of each part; None if an entry's logs do not contain it."""
+
+
 def time_breakdown(analysis: Analysis) -> Iterator[Plot]:
-    """Yield a bar chart of the time to solution by its parts, for entries that have them."""
-    bars = [bar for each in analysis.metrics if (bar := _time_bar(each)) is not None]
-    if bars:
-        yield time_breakdown_plot(bars)
+    """Yield a bar chart of the time to solution by its parts, for entries that have them.
 
-
-def _time_bar(of: EntryMetrics) -> TimeBar | None:
-    """Return an entry's bar, or None if its logs have no epochs.
-
-    Staging outside the run is not part of the time to solution.
+    Bars are fractions, with the time itself next to each: absolute times of entries of one round
+    would differ by a factor of a hundred.
     """
-    known = of.metrics
+    found = {each.entry: _minutes(each.metrics) for each in analysis.metrics}
+    entries = {entry: minutes for entry, minutes in found.items() if minutes is not None}
+    if not entries:
+        return
+    known = {
+        entry: {part: 60.0 * (minutes[part] or 0.0) for part in _PARTS}
+        for entry, minutes in entries.items()
+    }
+    bars = [Bar(_short(entry), seconds) for entry, seconds in known.items()]
+    wholes = [f"{sum(m or 0.0 for m in each.values()):,.2f} min" for each in entries.values()]
+    canvas = stacked(bars, _PARTS, wholes, "breakdown")
+    words = "; ".join(f"{entry}: {_in_words(minutes)}" for entry, minutes in entries.items())
+    title = "Parts of the time to solution"
+    yield canvas.plot(title, _breakdown_caption(entries), f"A bar chart. {words}.")
+
+
+def _minutes(known: Mapping[str, Aggregate]) -> _Minutes | None:
+    """Return an entry's minutes, or None if its logs have no epochs.
+
+    Staging outside the run is not part of the time to solution. Compute includes evaluations that
+    are not known separately.
+    """
     if "compute" not in known or "extra" not in known:
         return None
     compute, evaluation = known["compute"], known.get("evaluation")
     separate = evaluation.mean if evaluation and evaluation.scored == compute.scored else None
-    return TimeBar(
-        of.entry,
-        staging=_staging_inside(known.get("staging"), known.get("staging_outside")),
-        compute=compute.mean - (separate or 0.0),
-        evaluation=separate,
-        extra=known["extra"].mean,
-    )
+    return {
+        "staging": _staging_inside(known.get("staging"), known.get("staging_outside")),
+        "compute": compute.mean - (separate or 0.0),
+        "evaluation": separate,
+        "extra": known["extra"].mean,
+    }
+
+
+def _in_words(minutes: _Minutes) -> str:
+    return ", ".join(f"{part} {m:.2f} min" for part, m in minutes.items() if m is not None)
+
+
+def _breakdown_caption(entries: Mapping[str, _Minutes]) -> str:
+    said = ["Percentages of each entry's time to solution: means over its scored training runs."]
+    said.append("Compute: epochs, without evaluations; extra: neither of these nor staging.")
+    for what, part in (
+        ("No staging in the logs of", "staging"),
+        ("Compute contains the evaluations of", "evaluation"),
+    ):
+        if names := [entry for entry, minutes in entries.items() if minutes[part] is None]:
+            said.append(f"{what} {few(names)}.")
+    return " ".join(said)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LETTERS else f"{name[:25]}…{name[-(LETTERS - 26) :]}"
 
 
 def _staging_inside(staging: Aggregate | None, outside: Aggregate | None) -> float | None:
@@ -69,54 +101,35 @@ def _staging_inside(staging: Aggregate | None, outside: Aggregate | None) -> flo
 def ops_over_time(analysis: Analysis) -> Iterator[Plot]:
     """Yield the score over time of AIPerf runs, up to a maximum number of runs."""
     curves = [
-        OpsCurve(entry.name, *_cumulative(log.timeline))
+        (entry.name, _cumulative(log.timeline))
         for entry in analysis.entries
         for log in entry.logs
         if log.timeline is not None and any(log.timeline.operations)
     ]
     if not curves:
         return
-    plot = ops_over_time_plot(curves[:MOST_CURVES])
+    shown = curves[:MOST_CURVES]
+    factor, prefix = scale_of(max(ops for _, curve in shown for _, ops in curve))
+    with drawing("ops", RUNS_HEIGHT) as canvas:
+        axes = canvas.axes((0.062, 0.15, 0.6, 0.8))
+        for number, (name, curve) in enumerate(shown):
+            minutes = [seconds / 60.0 for seconds, _ in curve]
+            values = [ops / factor for _, ops in curve]
+            axes.plot(minutes, values, label=name, **line_style(number))
+        axes.set(xlabel="minutes since the run's start", ylim=(0.0, None), ylabel=f"{prefix}OPS")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
+    words = "; ".join(f"{name} ends at {si(curve[-1][1], 'OPS')}" for name, curve in shown)
+    caption = "Operations of all samples executed so far, divided by the elapsed time."
     if len(curves) > MOST_CURVES:
-        left_out = f"The first {MOST_CURVES} of {len(curves)} runs; the JSON document has all."
-        plot = replace(plot, caption=f"{plot.caption} {left_out}")
-    yield plot
+        caption += f" The first {MOST_CURVES} of {len(curves)} runs; the JSON document has all."
+    yield canvas.plot("Score over time", caption, f"A line chart. {words}.")
 
 
-def _cumulative(course: SearchTimeline) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _cumulative(course: SearchTimeline) -> list[tuple[float, float]]:
     """Return the ends of a run's windows, and the operations per second from its start to each."""
-    ends = tuple(course.window_seconds * (place + 1) for place in range(len(course.operations)))
-    done = accumulate(course.operations)
-    return ends, tuple(total / end for total, end in zip(done, ends, strict=True))
-
-
-def thresholds(found: Sensitivities) -> Iterator[Plot]:
-    """Yield time over thresholds for each contest of several entries, if any reached one."""
-    for place, contest in enumerate(found.contests):
-        times: defaultdict[str, list[float | None]] = defaultdict(list)
-        overtakes: defaultdict[str, list[int]] = defaultdict(list)
-        for number, row in enumerate(contest.thresholds):
-            for standing in row.standings:
-                times[standing.entry].append(standing.seconds)
-            for change in row.changes:
-                if change.by == "time":
-                    overtakes[change.ahead].append(number)
-        entries = by_rank(contest)
-        curves = [TimeCurve(each, tuple(times[each]), tuple(overtakes[each])) for each in entries]
-        subject = f"{contest.benchmark}, {contest.quality}"
-        values = [row.threshold for row in contest.thresholds]
-        plot = threshold_plot(subject, values, contest.target, curves, f"thresholds-{place}")
-        if plot is not None and len(entries) > 1:
-            yield plot
-
-
-def cost(found: CostToAccuracy) -> Iterator[Plot]:
-    """Yield cost over time for each contest with several entries that have a cost."""
-    for place, contest in enumerate(found.contests):
-        points = [CostPoint(p.entry, p.seconds, p.cost, p.on_front) for p in contest.priced]
-        plot = cost_plot(contest.title, contest.currency, points, f"cost-{place}")
-        if plot is not None and len(points) > 1:
-            yield plot
+    totals = enumerate(accumulate(course.operations), 1)
+    ends = [(course.window_seconds * place, total) for place, total in totals]
+    return [(end, total / end) for end, total in ends]
 
 
 def communication(found: Communication) -> Iterator[Plot]:
@@ -131,59 +144,6 @@ def communication(found: Communication) -> Iterator[Plot]:
     ]
     if bars:
         yield breakdown_plot("A training step", bars, "communication")
-
-
-def rooflines(found: Rooflines) -> Iterator[Plot]:
-    """Yield a roofline plot of each run whose machine's peaks are known."""
-    for place, run in enumerate(found.runs):
-        if run.ceilings is None:
-            continue
-        roofs = [Roof(name, rate) for name, rate in run.ceilings.compute.items()]
-        plot = roofline_plot(
-            run.entry, roofs, list(_panels(run, run.ceilings)), f"roofline-{place}"
-        )
-        if plot is not None:
-            yield plot
-
-
-def _panels(run: RunRoofline, ceilings: Ceilings) -> Iterator[Panel]:
-    """Yield a panel for each known bandwidth, with the networks that move such bytes."""
-    for kind, bandwidth in ceilings.bandwidths.items():
-        points = [
-            Point(each.graph[:8], low, high, each.achieved, each.precision)
-            for each in run.architectures
-            for low, high in (each.intensities(kind),)
-            if low is not None and high is not None
-        ]
-        yield Panel(kind, bandwidth, points)
-
-
-def scaling(studies: ScalingStudies) -> list[Plot]:
-    """Yield the four panels of each scaling study."""
-    return [
-        scaling_study_plot(
-            study.subject,
-            [_scale(point) for point in study.points],
-            f"study{place}",
-            plural(study.device),
-        )
-        for place, study in enumerate(studies.studies)
-    ]
-
-
-def _scale(point: ScalingPoint) -> Scale:
-    minutes, epochs = point.minutes, point.epochs
-    return Scale(
-        accelerators=point.accelerators,
-        minutes=minutes.mean if minutes else None,
-        minutes_deviation=minutes.deviation if minutes else None,
-        epochs=epochs.mean if epochs else None,
-        epochs_deviation=epochs.deviation if epochs else None,
-        throughput=point.throughput.mean,
-        throughput_deviation=point.throughput.deviation,
-        efficiency=point.efficiency,
-        time_efficiency=point.time_efficiency,
-    )
 
 
 PLOTS: Mapping[str, Callable[[Any], Iterable[Plot]]] = {

@@ -387,7 +387,7 @@ def _scaled(cell: str, power: int) -> float | None:
         return None
 
 
-def _few(problems: Sequence[str], most: int = 3) -> list[str]:
-    """Return the first problems of one kind, and the number of others."""
-    more = len(problems) - most
-    return [*problems[:most], *([f"{more} more lines are like these"] if more > 0 else [])]
+def _few(problems: Sequence[str]) -> list[str]:
+    """Return the first three problems of one kind, and the number of others."""
+    more = len(problems) - 3
+    return [*problems[:3], *([f"{more} more lines are like these"] if more > 0 else [])]

@@ -14,6 +14,7 @@ from aiperf_hpc.analysis.metric import Metric, NotMeasuredError, measured, measu
 from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.metrics.score import error, operations_per_second, regulated
 from aiperf_hpc.analysis.metrics.statistics import (
+    CONFIDENCE,
     FEW,
     ConfidenceInterval,
     bootstrap_limits,
@@ -37,7 +38,6 @@ from aiperf_hpc.formatting import duration, few, percent
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
 from aiperf_hpc.trial import Value
 
-CONFIDENCE = 0.95
 LIMIT = 0.05
 """Maximum coefficient of variation of a repeatable AIPerf score."""
 FEWEST_RUNS = 3
@@ -186,8 +186,8 @@ def _variation(metric: Metric, logs: Sequence[TrainingLog], precision: float) ->
     values = tuple(found)
     variation = coefficient_of_variation(values)
     mean = math.fsum(values) / len(values)
-    interval, why = measured(lambda: bootstrap_limits(values, CONFIDENCE))
-    runs_needed, _ = measured(lambda: runs_for(variation, precision, CONFIDENCE))
+    interval, why = measured(lambda: bootstrap_limits(values))
+    runs_needed, _ = measured(lambda: runs_for(variation, precision))
     return Variation(
         metric=metric.name,
         title=metric.title,
@@ -216,7 +216,7 @@ def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
         reached=reached,
         runs=runs,
         fraction=reached / runs,
-        interval=share_limits(reached, runs, CONFIDENCE),
+        interval=share_limits(reached, runs),
     )
 
 

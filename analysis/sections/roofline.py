@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
-from aiperf_hpc.analysis.metrics.roofline import (
-    MEMORY,
-    NETWORK,
-    STORAGE,
-    Bound,
-    attainable,
-    steps_of,
-)
+from aiperf_hpc.analysis.metrics.roofline import MEMORY, NETWORK, STORAGE, attainable, steps_of
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.run_work import RunWork, work_of
 from aiperf_hpc.analysis.training_log import Entry
@@ -383,13 +376,8 @@ def _attained(
         return Attained(intensity=memory, attainable=None, bound=None, efficiency=None)
     rates = ceilings.bandwidths
     known = ((kind, each) for kind, each in intensities.items() if each and kind in rates)
-    roof = attainable(peak, [Bound(kind, each, rates[kind]) for kind, each in known])
-    return Attained(
-        intensity=memory,
-        attainable=roof.rate,
-        bound=roof.bound,
-        efficiency=achieved / roof.rate,
-    )
+    roof, bound = attainable(peak, {kind: each * rates[kind] for kind, each in known})
+    return Attained(intensity=memory, attainable=roof, bound=bound, efficiency=achieved / roof)
 
 
 def _characterization(work: RunWork, moved: Sequence[_Traffic]) -> Characterization:

@@ -191,12 +191,7 @@ def improvement(
         without: measurements of the system without the factor, all positive.
         having: measurements of the system with the factor, all positive.
         higher_is_better: whether the metric is a rate, not a time.
-
-    Raises:
-        ValueError: a system has no measurement, or a nonpositive one.
     """
-    if not without or not having or min(*without, *having) <= 0.0:
-        raise ValueError("a ratio needs positive measurements of both systems")
     before, after = statistics.fmean(without), statistics.fmean(having)
     value = after / before if higher_is_better else before / after
     if min(len(without), len(having)) < 2:

@@ -79,6 +79,7 @@ class ReportManifest(Value):
 
     @property
     def complete(self) -> bool:
+        """Whether the manifest names every file of a run that has ended."""
         return self.final and self.schema_version > EARLIER
 
     def content(self) -> bytes:
@@ -137,22 +138,9 @@ def is_final(view: RunView) -> bool:
     return any(_says_final(paths, path) for path in (paths.report_manifest, paths.report_json))
 
 
-def software_of(view: RunView) -> dict[str, str]:
-    """Return the versions of the software that wrote a report's files, from its manifest.
-
-    Raises:
-        RunDirectoryError: the manifest is damaged or missing.
-    """
-    return _read(view)[1].made_by
-
-
-def is_complete(view: RunView) -> bool:
-    """Return whether the manifest names every file of a run that has ended.
-
-    Raises:
-        RunDirectoryError: the manifest is damaged or missing.
-    """
-    return _read(view)[1].complete
+def manifest_of(view: RunView) -> ReportManifest:
+    """Return a report's manifest. Raises RunDirectoryError if it is damaged or missing."""
+    return _read(view)[1]
 
 
 def is_whole(view: RunView) -> bool:
@@ -184,7 +172,7 @@ def differences(view: RunView) -> list[Difference]:
 def named_files(view: RunView) -> tuple[HashedFile, ...]:
     """Return the files in a report's manifest; none if it is damaged or missing."""
     try:
-        return _read(view)[1].files
+        return manifest_of(view).files
     except RunDirectoryError:
         return ()
 
@@ -197,8 +185,7 @@ def changed_inputs(view: RunView) -> list[str]:
     Raises:
         RunDirectoryError: the report's manifest is damaged or missing.
     """
-    _, manifest = _read(view)
-    inputs = [entry for entry in manifest.files if _is_input(entry.path)]
+    inputs = [entry for entry in manifest_of(view).files if _is_input(entry.path)]
     found = [] if any(e.path == _name(view, view.paths.manifest) for e in inputs) else [
         f"manifest.json does not name {_name(view, view.paths.manifest)}"
     ]  # fmt: skip
@@ -212,7 +199,7 @@ def has_grown(view: RunView) -> bool:
     Raises:
         RunDirectoryError: the report's manifest is damaged or missing.
     """
-    known = {entry.path: entry.bytes for entry in _read(view)[1].files}
+    known = {entry.path: entry.bytes for entry in manifest_of(view).files}
     sizes = view.history.bytes_read
     return any(known.get(_name(view, path), 0) < size for path, size in sizes.items())
 

@@ -12,7 +12,7 @@ from aiperf_hpc.integrity.signatures import (
     PublicKey,
     check_signature,
 )
-from aiperf_hpc.results.report.provenance import differences, is_complete, is_final
+from aiperf_hpc.results.report.provenance import differences, is_final, manifest_of
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.untrusted.files import bytes_inside
@@ -39,7 +39,7 @@ def sign_run(view: RunView, key: PrivateKey) -> PublicKey:
             f"{root} does not match its manifest: {wrong[0].said}; `aiperf report {root}` writes a "
             "new one if the records are unchanged"
         )
-    if not is_complete(view):
+    if not manifest_of(view).complete:
         raise UsageError(
             f"{root}: its manifest is of an earlier version, which does not name every file; "
             f"`aiperf report {root}` writes a new one"

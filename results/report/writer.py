@@ -5,9 +5,10 @@ A report may also be written during the run and then states that it is not final
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import starmap
 from pathlib import Path
 from statistics import median
 
@@ -30,7 +31,7 @@ from aiperf_hpc.results.report.scaling import Scaling, ScalingRun, make_scaling
 from aiperf_hpc.results.report.schema import schema_text
 from aiperf_hpc.results.report.signing import is_signed, put_signature
 from aiperf_hpc.results.views.clock import clock_lines
-from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
+from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_catalog import run_argument
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
@@ -159,7 +160,7 @@ def report_files(view: RunView, document: Report) -> Files:
     paths = view.paths
     text = f"{document.model_dump_json(indent=1)}\n"
     journals = tuple(str(path.relative_to(paths.root)) for path in view.history.bytes_read)
-    page = _Page(text, tuple(view.curve()), journals, document)
+    page = _Page(text, tuple(view.series.curve()), journals, document)
     files = {
         paths.report_json: text,
         paths.report_html: _rendered(page),
@@ -208,25 +209,35 @@ def summary_lines(view: RunView) -> list[str]:
     Raises:
         GraphError: a trained graph is missing or damaged, so operations cannot be counted.
     """
-    score = ScoreStatus.of(view.final())
-    status = view.status(view.until)
+    return list(starmap(_row, _summary(view)))
+
+
+def _row(name: str, text: str) -> str:
+    return f"{name:<{RESULT_INDENT - 1}} {text}"
+
+
+def _summary(view: RunView) -> Iterator[tuple[str, str]]:
+    """Yield titles and texts of the lines; further lines of a title have none."""
+    final, status, metric = view.final(), view.status(view.until), view.quality_metric
     states = status.trials_by_state
     counted = [f"{number} {state}" for state, number in states.items() if number]
-    witness = witness_line(status.witnesses, ended=view.history.end_utc is not None)
-    return [
-        f"Time             {duration(score.elapsed_seconds)}",
-        *(f"Queue            {line}" for line in clock_lines(status.clock)),
-        f"Operations       {si(score.operations, '')}  ({score.operations:,})",
-        f"Trials           {', '.join(counted) or 'none'}",
-        *_training_lines(view),
-        *_model_lines(status),
-        *_energy_lines(status),
-        *_storage_lines(status),
-        f"Witness          {witness}",
-        f"Result           {_verdict(view)}",
-        *_baseline_lines(status),
-        *_score_lines(status),
-    ]
+    yield "Time", duration(final.elapsed)
+    yield from (("Queue", line) for line in clock_lines(status.clock))
+    yield "Operations", f"{si(final.operations, '')}  ({final.operations:,})"
+    yield "Trials", ", ".join(counted) or "none"
+    yield from _training(view)
+    for place, line in enumerate(model_lines(status.models, status.metric)):
+        yield "" if place else "Models", line
+    if (energy := status.energy) is not None and energy.joules is not None:
+        yield "Energy", energy_line(energy).removeprefix("energy ")
+    if waited := [f"{each.component} {duration(each.seconds)}" for each in status.storage]:
+        yield "Storage", f"waited for: {few(waited)}"
+    yield "Witness", witness_line(status.witnesses, ended=view.history.end_utc is not None)
+    yield "Result", _verdict(view)
+    if (found := status.baseline) is not None:
+        reached = quality(found.quality, metric.name)
+        yield "Baseline", f"{reached}, the {metric.label} of {found.predictor}"
+    yield from _scores(status)
 
 
 def reason_lines(view: RunView) -> list[str]:
@@ -236,31 +247,22 @@ def reason_lines(view: RunView) -> list[str]:
     result = f"VALID{_division_of(view)}"
     if broken:
         result = f"INVALID: {len(broken)} rules violated; every reason is in report/result.txt"
-    return [
-        *(
-            f"{each.rule:<16} {each.failures[0]}{'; …' * (len(each.failures) > 1)}"
-            for each in broken
-        ),
-        f"Result           {'' if final else 'so far '}{result}",
-        *_score_lines(status),
-    ]
+    reasons = ((e.rule, e.failures[0] + "; …" * (len(e.failures) > 1)) for e in broken)
+    verdict = ("Result", f"{'' if final else 'so far '}{result}")
+    return list(starmap(_row, (*reasons, verdict, *_scores(status))))
 
 
-def _score_lines(status: RunStatus) -> list[str]:
-    """Return a line for each headline figure, the score last."""
-    figures = reversed(quantities_in(View.END).items())
-    return [line for heading, each in figures for line in _figure_lines(heading, each, status)]
-
-
-def _figure_lines(heading: str, quantity: Quantity, status: RunStatus) -> list[str]:
-    if (value := quantity.read(status)) is not None:
-        exact = f"  ({digits})" if (digits := quantity.exact(value)) else ""
-        return [f"{heading:<16} {quantity.text(value)}{exact}"]
-    lines = [f"{heading:<16} none{f': {status.error_unavailable_reason}' * quantity.needs_error}"]
-    if quantity.name == "error" and status.best_quality is not None:
-        best = quality(status.best_quality, status.metric)
-        lines.append(f"Quality          {best}, the best {QUALITY_METRICS[status.metric].label}")
-    return lines
+def _scores(status: RunStatus) -> Iterator[tuple[str, str]]:
+    """Yield the headline figures, the score last."""
+    for heading, row in reversed(quantities_in(View.END).items()):
+        if (value := row.read(status)) is not None:
+            exact = f"  ({digits})" if (digits := row.exact(value)) else ""
+            yield heading, f"{row.text(value)}{exact}"
+            continue
+        yield heading, f"none{f': {status.error_unavailable_reason}' * row.needs_error}"
+        if row.name == "error" and status.best_quality is not None:
+            best = quality(status.best_quality, status.metric)
+            yield "Quality", f"{best}, the best {QUALITY_METRICS[status.metric].label}"
 
 
 def _verdict(view: RunView) -> str:
@@ -291,32 +293,12 @@ def _division_of(view: RunView) -> str:
     return f", {judgement.division} division{said}"
 
 
-def _model_lines(status: RunStatus) -> list[str]:
-    """Return the line on concurrently trained models and their target, in runs without a search."""
-    lines = model_lines(status.models, status.metric)
-    names = ["Models", *[""] * len(lines)]
-    return [f"{name:<16} {line}" for name, line in zip(names, lines, strict=False)]
-
-
-def _energy_lines(status: RunStatus) -> list[str]:
-    """Return the line on the energy of the run, if any is known."""
-    if status.telemetry is None or status.telemetry.energy.joules is None:
-        return []
-    return [f"Energy           {energy_line(status.telemetry.energy).removeprefix('energy ')}"]
-
-
-def _storage_lines(status: RunStatus) -> list[str]:
-    """Return the line on waits for storage, if there were any."""
-    waited = [f"{each.component} {duration(each.seconds)}" for each in status.storage]
-    return [f"Storage          waited for: {few(waited)}"] if waited else []
-
-
-def _training_lines(view: RunView) -> list[str]:
-    """Return the line on the time of a training and its split, in runs without a search."""
+def _training(view: RunView) -> Iterator[tuple[str, str]]:
+    """Yield the time of a training run and its split, in runs without a search."""
     times = view.training_times(view.until)
     reached = [each for each in times if each.reached is not False]
     if not reached:
-        return []
+        return
     parts = {
         "staging": [each.staging_seconds for each in reached],
         "compute": [each.compute_seconds for each in reached],
@@ -325,14 +307,5 @@ def _training_lines(view: RunView) -> list[str]:
     split = ", ".join(f"{name} {duration(median(each))}" for name, each in parts.items())
     seconds = duration(median(each.seconds for each in reached))
     whose = reached[0].trial if len(reached) == 1 else f"medians of {len(reached)} training runs"
-    what = "Time to target " if reached[0].reached else "A training run took"
-    return [f"{what}  {seconds} ({split}), {whose}"]
-
-
-def _baseline_lines(status: RunStatus) -> list[str]:
-    """Return the line on the baseline quality of a constant predictor, if it was measured."""
-    if (found := status.baseline) is None:
-        return []
-    reached = quality(found.quality, status.metric)
-    label = QUALITY_METRICS[status.metric].label
-    return [f"Baseline         {reached}, the {label} of {found.predictor}"]
+    what = "Time to target" if reached[0].reached else "A training run took "
+    yield what, f"{seconds} ({split}), {whose}"

@@ -188,7 +188,7 @@ class RunView:
         self.machine = RunMachine(self.history, self.manifest.site, on_cpus=on_cpus)
         self._judged: tuple[int, Judgement] | None = None
         """Latest judgement, with the number of records that it covers."""
-        self._series = ScoreSeries(self.history, self.manifest.config.score.interval_hours)
+        self.series = ScoreSeries(self.history, self.manifest.config.score.interval_hours)
 
     @classmethod
     def read(cls, paths: RunPaths) -> Self:
@@ -231,18 +231,6 @@ class RunView:
     def final(self) -> ScorePoint:
         """Return the score at the end of the run, or at the last record so far."""
         return score_at(self.history, recorded, self.until)
-
-    def score(self) -> list[ScoreStatus]:
-        """Return the score at every interval and at the end (or the last record so far)."""
-        return self._series.official()
-
-    def score_points(self, interval_hours: float | None = None) -> list[ScorePoint]:
-        """Return the score at every multiple of the interval, the run's own by default."""
-        return self._series.points(interval_hours or self.manifest.config.score.interval_hours)
-
-    def curve(self) -> list[ScoreStatus]:
-        """Return the score at every ``CURVE_POINTS``-th part of the time so far."""
-        return self._series.curve()
 
     def violations(self) -> list[Violation]:
         """Return the rules that the run violates so far."""

@@ -73,7 +73,7 @@ class ScoreQuestion(Question):
     """Minimum number of further points for a plot."""
 
     def __call__(self, view: RunView) -> Score:
-        fine = view.curve() if self.curve else []
+        fine = view.series.curve() if self.curve else []
         step = max(1, len(fine) // max(1, self.curve))
         return Score(
             run_id=view.manifest.run_id,
@@ -81,7 +81,7 @@ class ScoreQuestion(Question):
             metric=view.quality_metric.name,
             interval_hours=view.manifest.config.score.interval_hours,
             score=ScoreStatus.of(view.final()),
-            points=tuple(view.score()),
+            points=tuple(view.series.official()),
             curve=tuple(fine[::-step][::-1]),
             best=tuple(_improvements(view)) if self.curve else (),
         )

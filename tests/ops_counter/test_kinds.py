@@ -118,7 +118,7 @@ def test_status_report_and_page_say_it(mixed: RunView, capsys: pytest.CaptureFix
     assert " of all, " in line
     report = make_report(mixed)
     assert json.loads(report.model_dump_json())["kinds"][0]["nodes"] == report.kinds[0].nodes
-    page = render(report, mixed.score())
+    page = render(report, mixed.series.official())
     assert '<h2 id="kinds-title">Kinds of nodes</h2>' in page
     assert '<th scope="row">4 × AMD Instinct MI300X</th>' in page
 
@@ -126,7 +126,7 @@ def test_status_report_and_page_say_it(mixed: RunView, capsys: pytest.CaptureFix
 def test_of_nodes_of_one_kind_nothing_is_said(tmp_path: Path) -> None:
     view = RunView.read(told_run(tmp_path / "run", {"r0": H100, "r1": node(3), "r2": None}))
     assert view.status().kinds == ()
-    assert 'id="kinds"' not in render(make_report(view), view.score())
+    assert 'id="kinds"' not in render(make_report(view), view.series.official())
 
 
 def test_a_replica_that_moved_to_another_kind_is_of_both(tmp_path: Path) -> None:

@@ -1,27 +1,16 @@
-"""Bar charts: parts of a step's time or of the time to solution, and contributions of factors."""
+"""Bar charts of times by their parts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from aiperf_hpc.formatting import few, percent
-from aiperf_hpc.results.report.plots.figure import (
-    CURVE,
-    IDEAL,
-    INK,
-    MUTED,
-    Canvas,
-    Plot,
-    drawing,
-    name_point,
-)
+from aiperf_hpc.formatting import percent
+from aiperf_hpc.results.report.plots.figure import Canvas, Plot, drawing, name_point
 from aiperf_hpc.run.replica_requests import KernelCategory, Profile
 
 COLOURS = (
@@ -88,10 +77,10 @@ def _whole(bar: Bar) -> float:
 def _time_drawing(bars: Sequence[Bar], name: str) -> Canvas:
     if not bars:
         raise ValueError("there are no bars to draw")
-    return _stacked(bars, _colours(bars), [_time(_whole(bar)) for bar in bars], name)
+    return stacked(bars, _colours(bars), [_time(_whole(bar)) for bar in bars], name)
 
 
-def _stacked(
+def stacked(
     bars: Sequence[Bar], colours: Mapping[str, str], wholes: Sequence[str], name: str
 ) -> Canvas:
     """Draw the fractions of each bar's parts, with its total as a text next to it."""
@@ -134,112 +123,3 @@ def _draw_bar(axes: Axes, row: int, bar: Bar, colours: Mapping[str, str]) -> Non
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"
-
-
-PARTS = {"staging": "#d98324", "compute": "#0b5c99", "evaluation": "#4b7f1f", "extra": "#8b9299"}
-"""Colors of the parts of the time to solution."""
-LETTERS = 40
-"""Maximum length of a name."""
-
-
-class TimeBar(NamedTuple):
-    """An entry with the minutes of each part; None if its logs do not contain it."""
-
-    name: str
-    staging: float | None
-    compute: float
-    """Without evaluation, if that is known."""
-    evaluation: float | None
-    extra: float
-
-    @property
-    def minutes(self) -> tuple[float, ...]:
-        """Minutes of all parts, in the order of ``PARTS``."""
-        return (self.staging or 0.0, self.compute, self.evaluation or 0.0, self.extra)
-
-
-def time_breakdown_plot(bars: Sequence[TimeBar]) -> Plot:
-    """Draw fractions of the time to solution, with the time itself next to each bar.
-
-    Absolute times of entries of one round would differ by a factor of a hundred.
-    """
-    shares = [
-        Bar(_short(bar.name), dict(zip(PARTS, (60.0 * m for m in bar.minutes), strict=True)))
-        for bar in bars
-    ]
-    canvas = _stacked(shares, PARTS, [f"{sum(bar.minutes):,.2f} min" for bar in bars], "breakdown")
-    words = "; ".join(f"{bar.name}: {_time_bar_text(bar)}" for bar in bars)
-    title = "Parts of the time to solution"
-    return canvas.plot(title, _caption(bars), f"A bar chart. {words}.")
-
-
-def _time_bar_text(bar: TimeBar) -> str:
-    known = (bar.staging, bar.compute, bar.evaluation, bar.extra)
-    pairs = zip(PARTS, known, strict=True)
-    return ", ".join(f"{part} {m:.2f} min" for part, m in pairs if m is not None)
-
-
-def _caption(bars: Sequence[TimeBar]) -> str:
-    said = ["Percentages of each entry's time to solution: means over its scored training runs."]
-    said.append("Compute: epochs, without evaluations; extra: neither of these nor staging.")
-    for what, names in (
-        ("No staging in the logs of", [bar.name for bar in bars if bar.staging is None]),
-        ("Compute contains the evaluations of", [b.name for b in bars if b.evaluation is None]),
-    ):
-        if names:
-            said.append(f"{what} {few(names)}.")
-    return " ".join(said)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LETTERS else f"{name[:25]}…{name[-(LETTERS - 26) :]}"
-
-
-ROW, FOOT = 0.5, 0.75
-"""Heights in inches: of a factor, and of the axis."""
-ALONE, WITHIN = 0.14, -0.14
-"""Offsets of the two bars of a factor from the middle of its row, in rows."""
-
-
-class Contribution(NamedTuple):
-    """A factor's ratios with their standard errors, or None if unknown."""
-
-    name: str
-    alone: tuple[float, float | None] | None
-    within: tuple[float, float | None] | None
-
-
-def write_factors(contributions: Sequence[Contribution], path: Path) -> None:
-    """Write a plot with two bars per factor from 1, which means no effect, to an SVG file."""
-    rows = range(len(contributions), 0, -1)
-    height = FOOT + ROW * len(contributions)
-    with drawing("factors", height) as canvas:
-        axes = canvas.axes((0.2, FOOT / height, 0.7, 1.0 - (FOOT + 0.1) / height))
-        axes.axvline(1.0, color=MUTED, linewidth=1.0, linestyle=IDEAL)
-        for row, factor in zip(rows, contributions, strict=True):
-            _mark_ratio(axes, row + ALONE, factor.alone, "alone", MUTED)
-            _mark_ratio(axes, row + WITHIN, factor.within, "within all", CURVE)
-        axes.grid(visible=False)
-        axes.margins(x=0.12)
-        axes.set(ylim=(0.5, len(contributions) + 0.5), xlabel="times better")
-        axes.set_yticks(list(rows), [factor.name for factor in contributions])
-        axes.xaxis.set_major_locator(MaxNLocator(7))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(loc="best")
-    canvas.write(path)
-
-
-def _mark_ratio(
-    axes: Axes, place: float, ratio: tuple[float, float | None] | None, label: str, colour: str
-) -> None:
-    if ratio is None:
-        return
-    value, deviation = ratio
-    named = axes.get_legend_handles_labels()[1]
-    axes.barh(
-        place, value - 1.0, 0.24, left=1.0, color=colour, xerr=deviation or None, ecolor=INK,
-        label=label if label not in named else None,
-    )  # fmt: skip
-    offset, side = ((6, 0), "left") if value >= 1.0 else ((-6, 0), "right")
-    name_point(axes, f"{value:.2f} ×", (value, place), offset, ha=side)

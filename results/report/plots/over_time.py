@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from matplotlib.axes import Axes
 
@@ -18,7 +18,6 @@ from aiperf_hpc.results.report.plots.figure import (
     MUTED,
     Plot,
     drawing,
-    line_style,
     mark_points,
     name_last,
     name_point,
@@ -174,33 +173,6 @@ def nodes_plot(elastic: ElasticityStatus | None, elapsed: float) -> Plot | None:
     words = f"Replicas over time, a step chart: {most:,} at most, {len(elastic.steps)} changes."
     caption = "Active attempts of replicas, from their records."
     return canvas.plot("Replicas over time", caption, words)
-
-
-RUNS_HEIGHT = 3.4
-
-
-class OpsCurve(NamedTuple):
-    """Score of one run over time."""
-
-    name: str
-    seconds: tuple[float, ...]
-    ops: tuple[float, ...]
-
-
-def ops_over_time_plot(curves: Sequence[OpsCurve]) -> Plot:
-    """Draw the score of each run over time."""
-    factor, prefix = scale_of(max(max(curve.ops) for curve in curves))
-    with drawing("ops", RUNS_HEIGHT) as canvas:
-        axes = canvas.axes((0.062, 0.15, 0.6, 0.8))
-        for number, curve in enumerate(curves):
-            minutes = [seconds / 60.0 for seconds in curve.seconds]
-            values = [ops / factor for ops in curve.ops]
-            axes.plot(minutes, values, label=curve.name, **line_style(number))
-        axes.set(xlabel="minutes since the run's start", ylim=(0.0, None), ylabel=f"{prefix}OPS")
-        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
-    words = "; ".join(f"{curve.name} ends at {si(curve.ops[-1], 'OPS')}" for curve in curves)
-    caption = "Operations of all samples executed so far, divided by the elapsed time."
-    return canvas.plot("Score over time", caption, f"A line chart. {words}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def test_the_coefficient_of_variation_is_sample_deviation_over_mean() -> None:
         (partial(statistics.coefficient_of_variation, (1.0, -1.0)), "a mean of 0 has no coeff"),
         (partial(statistics.bootstrap_limits, (1.0, 2.0)), "at least 3"),
         (partial(statistics.bootstrap_limits, (2.0, 2.0, 2.0)), "all runs are equal"),
-        (partial(statistics.normal_limits, 0.1, 1), "one run alone"),
+        (partial(statistics.normal_limits, 0.1, 1, 0.9), "one run alone"),
         (partial(statistics.share_limits, 0, 0), "no runs"),
         (partial(statistics.runs_for, 10.0, 0.001), "more than 1,000,000 runs"),
         (partial(statistics.jaccard, [1], [1, 2]), "of 1 and of 2 samples cannot be compared"),

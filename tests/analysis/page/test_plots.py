@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +21,15 @@ from aiperf_hpc.analysis.page.plots import (
     thresholds,
     time_breakdown,
 )
+from aiperf_hpc.analysis.page.scaling import scaling
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.cost import cost_to_accuracy
+from aiperf_hpc.analysis.sections.scaling_study import (
+    ScalingPoint,
+    ScalingStudies,
+    ScalingStudy,
+    Spread,
+)
 from aiperf_hpc.analysis.sections.thresholds import threshold_sensitivity
 from aiperf_hpc.analysis.training_log import Interval, ReadResult, SearchTimeline, TrainingLog
 from aiperf_hpc.results.report.plots.figure import Plot
@@ -105,3 +113,24 @@ def test_a_threshold_that_no_entry_reached_has_no_plot() -> None:
     options = Options(thresholds=(qualities("--thresholds", "0.99"),))
     entries = [entry(name, log_of([(1, 0.5)])) for name in "ab"]
     assert list(thresholds(threshold_sensitivity(entries, options))) == []
+
+
+def test_a_study_without_convergence_has_logarithmic_axes_of_what_is_known() -> None:
+    def point(accelerators: int, minutes: float) -> ScalingPoint:
+        time, rate = (Spread(mean=v, deviation=None, values=(v,)) for v in (minutes, 100.0))
+        return ScalingPoint(
+            entry="e", accelerators=accelerators, global_batch_size=None, throughput=rate,
+            epochs=None, minutes=time, speedup=1.0, ideal_speedup=1.0, efficiency=1.0,
+            time_speedup=None, time_efficiency=None,
+        )  # fmt: skip
+
+    study = ScalingStudy(
+        device="rank", subject="s", points=(point(1, 60.0), point(8, 9.0)), epochs_by_batch=None,
+        component=None, equal_work=(), missing={}, notes=(),
+    )  # fmt: skip
+    (plot,) = scaling(ScalingStudies(studies=(study,), excluded={}))
+    said = set(re.findall(r">([^<>]+)</text>", plot.svg))
+    assert {
+        "time to solution, min (log scale)", "epochs to converge", "ranks (log scale)",
+        "no training run converged",
+    } <= said  # fmt: skip

@@ -13,7 +13,7 @@ from tests.support.run_factory import Plan, write_manifest
 from tests.support.training_logs import entry as make_entry
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.metrics.roofline import Bound, attainable, steps_of
+from aiperf_hpc.analysis.metrics.roofline import attainable, steps_of
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.page.plots import rooflines as draw_rooflines
 from aiperf_hpc.analysis.readers.run_work import _uses_tf32
@@ -302,7 +302,7 @@ def test_runs_with_peaks_have_a_plot(tmp_path: Path) -> None:
     assert "network 1.00 kB/s" not in one.svg
 
 
-THREE = [Bound("memory", 20, 5), Bound("network", 1000, 0.05), Bound("storage", 4, 30)]
+THREE = {"memory": 20 * 5.0, "network": 1000 * 0.05, "storage": 4 * 30.0}
 """Of 100, 50 and 120 operations a second."""
 
 
@@ -310,17 +310,17 @@ THREE = [Bound("memory", 20, 5), Bound("network", 1000, 0.05), Bound("storage", 
     ("peak", "bounds", "expected"),
     [
         # Williams et al. 2009: the Opteron X2's 17.6 Gflop/s and 15 GB/s meet at 1.17 flops a byte.
-        (17.6e9, [Bound("memory", 1.17, 15e9)], (1.17 * 15e9, "memory")),
-        (17.6e9, [Bound("memory", 1.18, 15e9)], (17.6e9, "compute")),
-        (17.6e9, [Bound("memory", 0.5, 15e9)], (7.5e9, "memory")),
-        (17.6e9, [Bound("memory", 4.0, 15e9)], (17.6e9, "compute")),
+        (17.6e9, {"memory": 1.17 * 15e9}, (1.17 * 15e9, "memory")),
+        (17.6e9, {"memory": 1.18 * 15e9}, (17.6e9, "compute")),
+        (17.6e9, {"memory": 0.5 * 15e9}, (7.5e9, "memory")),
+        (17.6e9, {"memory": 4.0 * 15e9}, (17.6e9, "compute")),
         (80.0, THREE, (50.0, "network")),
-        (80.0, [THREE[0], THREE[2]], (80.0, "compute")),
-        (80.0, [], (80.0, "compute")),
+        (80.0, {"memory": 100.0, "storage": 120.0}, (80.0, "compute")),
+        (80.0, {}, (80.0, "compute")),
     ],
 )
 def test_the_least_of_all_bounds_counts(
-    peak: float, bounds: list[Bound], expected: tuple[float, str]
+    peak: float, bounds: dict[str, float], expected: tuple[float, str]
 ) -> None:
     assert attainable(peak, bounds) == expected
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
 from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot, write_bars
 from aiperf_hpc.results.report.plots.figure import quality_colour
 from aiperf_hpc.results.report.plots.over_time import score_plots
-from aiperf_hpc.results.report.plots.scaling import Scale, scaling_plots, scaling_study_plot
+from aiperf_hpc.results.report.plots.scaling import scaling_plots
 from aiperf_hpc.results.report.plots.search import prediction_plot
 from aiperf_hpc.results.report.scaling import ScalingPoint
 from aiperf_hpc.results.report.search_replay import CandidateOutcome
@@ -180,15 +179,6 @@ def test_logarithmic_axes_say_so(tmp_path: Path) -> None:
     assert {
         "tensor, B (log scale)", "time, s (log scale)", "bus bandwidth, B/s (log scale)"
     } <= labels((tmp_path / "plot.svg").read_text("utf-8"))  # fmt: skip
-    scale = Scale(
-        accelerators=1, minutes=60.0, minutes_deviation=None, epochs=None, epochs_deviation=None,
-        throughput=100.0, throughput_deviation=None, efficiency=1.0, time_efficiency=None,
-    )  # fmt: skip
-    scales = [scale, replace(scale, accelerators=8, minutes=9.0)]
-    study = scaling_study_plot("s", scales, "study", "ranks")
-    assert {
-        "time to solution, min (log scale)", "epochs to converge", "ranks (log scale)"
-    } <= labels(study.svg)  # fmt: skip
 
 
 def candidate(
@@ -277,10 +267,10 @@ def test_the_users_own_settings_change_no_plot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = RunView.read(write_run(tmp_path, Plan(replicas=1)))
-    expected = score_plots(view.score(), view.score())
+    expected = score_plots(view.series.official(), view.series.official())
     monkeypatch.setitem(mpl.rcParams, "font.size", 31.0)
     monkeypatch.setitem(mpl.rcParams, "axes.grid", True)
-    assert score_plots(view.score(), view.score()) == expected
+    assert score_plots(view.series.official(), view.series.official()) == expected
     assert mpl.rcParams["font.size"] == 31.0
 
 

@@ -32,7 +32,7 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.provenance import ReportManifest, differences
 from aiperf_hpc.results.report.writer import write_report
-from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.time_split import split_time
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
@@ -219,6 +219,15 @@ def test_the_document_says_what_the_run_was(
     states = {"queued": 0, "completed": 10, "stopped early": 2, "failed": 2}
     assert document["trials_by_state"] == states
     assert Report.model_validate(document).run_id == manifest.run_id
+
+
+def test_the_report_takes_these_fields_of_the_status() -> None:
+    """They have defaults, which a renamed field would leave unnoticed."""
+    names = {
+        "metric", "baseline", "error_unavailable_reason", "models", "clock", "witnesses",
+        "elasticity", "kinds",
+    }  # fmt: skip
+    assert names <= Report.model_fields.keys() & RunStatus.model_fields.keys()
 
 
 # The manifest.

@@ -51,7 +51,7 @@ def test_a_run_that_has_not_started(tmp_path: Path) -> None:
     assert status.score.operations == 0
     assert status.score.ops == 0.0
     assert status.score.regulated is None
-    assert view.score() == []
+    assert view.series.official() == []
     assert view.trials(START) == []
     assert view.history.bytes_read == {}
 
@@ -250,7 +250,7 @@ def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
 
 def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
     view = RunView.read(write_run(tmp_path, Plan(replicas=1)))
-    points = view.score()
+    points = view.series.official()
     elapsed = view.final().elapsed
     step = 0.02 * 3600.0
     expected = [step * (i + 1) for i in range(int(elapsed / step))]

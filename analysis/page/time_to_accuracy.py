@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
+from aiperf_hpc.analysis.sections.cost import CostToAccuracy, Priced
+from aiperf_hpc.analysis.sections.thresholds import Sensitivities, by_rank
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
     INK,
@@ -36,8 +38,7 @@ LINE = 10.0
 """Height of a name in points."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeCurve:
+class TimeCurve(NamedTuple):
     """Times of an entry over thresholds."""
 
     name: str
@@ -47,14 +48,32 @@ class TimeCurve:
     """Indices of thresholds at which it has overtaken another entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class CostPoint:
-    """Time and cost of an entry to the target."""
+def thresholds(found: Sensitivities) -> Iterator[Plot]:
+    """Yield time over thresholds for each contest of several entries, if any reached one."""
+    for place, contest in enumerate(found.contests):
+        times: defaultdict[str, list[float | None]] = defaultdict(list)
+        overtakes: defaultdict[str, list[int]] = defaultdict(list)
+        for number, row in enumerate(contest.thresholds):
+            for standing in row.standings:
+                times[standing.entry].append(standing.seconds)
+            for change in row.changes:
+                if change.by == "time":
+                    overtakes[change.ahead].append(number)
+        entries = by_rank(contest)
+        curves = [TimeCurve(each, tuple(times[each]), tuple(overtakes[each])) for each in entries]
+        subject = f"{contest.benchmark}, {contest.quality}"
+        values = [row.threshold for row in contest.thresholds]
+        plot = threshold_plot(subject, values, contest.target, curves, f"thresholds-{place}")
+        if plot is not None and len(entries) > 1:
+            yield plot
 
-    name: str
-    seconds: float
-    cost: float
-    on_front: bool
+
+def cost(found: CostToAccuracy) -> Iterator[Plot]:
+    """Yield cost over time for each contest with several entries that have a cost."""
+    for place, contest in enumerate(found.contests):
+        plot = cost_plot(contest.title, contest.currency, contest.priced, f"cost-{place}")
+        if plot is not None and len(contest.priced) > 1:
+            yield plot
 
 
 def threshold_plot(
@@ -94,7 +113,7 @@ def threshold_plot(
     return canvas.plot(f"Threshold sensitivity of {subject}", caption, words)
 
 
-def cost_plot(subject: str, currency: str, points: Sequence[CostPoint], name: str) -> Plot | None:
+def cost_plot(subject: str, currency: str, points: Sequence[Priced], name: str) -> Plot | None:
     """Draw cost over time with the Pareto front, or return None without any entry.
 
     Args:
@@ -116,8 +135,8 @@ def cost_plot(subject: str, currency: str, points: Sequence[CostPoint], name: st
     fastest, cheapest = points[0], min(points, key=lambda point: (point.cost, point.seconds))
     words = (
         f"Cost over time of {len(points)} entries in {subject}, a scatter plot with logarithmic "
-        f"axes: the fastest, {fastest.name}, {fastest.seconds:.4g} s for {fastest.cost:.3g} "
-        f"{currency}; the cheapest, {cheapest.name}, {cheapest.seconds:.4g} s for "
+        f"axes: the fastest, {fastest.entry}, {fastest.seconds:.4g} s for {fastest.cost:.3g} "
+        f"{currency}; the cheapest, {cheapest.entry}, {cheapest.seconds:.4g} s for "
         f"{cheapest.cost:.3g} {currency}; {len(front)} on the front."
     )
     caption = (
@@ -186,21 +205,21 @@ def _legend(figure: Figure, curves: Sequence[TimeCurve]) -> None:
     )  # fmt: skip
 
 
-def _front(axes: Axes, points: Sequence[CostPoint], front: Sequence[CostPoint]) -> None:
+def _front(axes: Axes, points: Sequence[Priced], front: Sequence[Priced]) -> None:
     rest = [point for point in points if not point.on_front]
     mark_points(
         axes, [p.seconds for p in rest], [p.cost for p in rest], markersize=5.0,
         markeredgecolor=MUTED, gid="beaten",
     )  # fmt: skip
     for point in points:  # Nothing is drawn: the names of the points are for the data.
-        axes.plot([point.seconds], [point.cost], linestyle="none", label=point.name)
+        axes.plot([point.seconds], [point.cost], linestyle="none", label=point.entry)
     axes.plot(
         [p.seconds for p in front], [p.cost for p in front], color=CURVE, linewidth=1.2,
         drawstyle="steps-post", marker="o", markersize=6.0, clip_on=False, zorder=3, gid="front",
     )  # fmt: skip
 
 
-def _name(axes: Axes, points: Sequence[CostPoint]) -> None:
+def _name(axes: Axes, points: Sequence[Priced]) -> None:
     """Label the points of the front, and as many others as fit, in their order."""
     to_points = 72.0 / axes.figure.dpi
     places = to_points * axes.transData.transform([(p.seconds, p.cost) for p in points])
@@ -208,7 +227,7 @@ def _name(axes: Axes, points: Sequence[CostPoint]) -> None:
     paper = Bbox(to_points * axes.transAxes.transform([(0.0, 0.0), (1.0, 1.0)]))
     taken = list(dots)
     for point, dot in zip(points, dots, strict=True):
-        text = _short(point.name)
+        text = _short(point.entry)
         labels = {
             corner: _label(dot, LETTER * len(text), *corner) for corner in product((1, -1), (1, -1))
         }
@@ -231,7 +250,7 @@ def _label(dot: Bbox, width: float, side: int, level: int) -> Bbox:
     return Bbox.from_bounds(left, bottom, width, LINE)
 
 
-def _write(axes: Axes, point: CostPoint, text: str, side: int, level: int) -> None:
+def _write(axes: Axes, point: Priced, text: str, side: int, level: int) -> None:
     name_point(
         axes, text, (point.seconds, point.cost), (7 * side, 0), fontsize=8.0,
         ha="left" if side > 0 else "right", va="bottom" if level > 0 else "top",

@@ -10,21 +10,17 @@ from itertools import pairwise
 
 import pytest
 
+from aiperf_hpc.analysis.page.roofline import Panel, Point, roofline_plot
+from aiperf_hpc.analysis.page.time_to_accuracy import TimeCurve, cost_plot, threshold_plot
+from aiperf_hpc.analysis.sections.cost import Priced
 from aiperf_hpc.results.report.plots.figure import Plot
-from aiperf_hpc.results.report.plots.roofline import Panel, Point, Roof, roofline_plot
-from aiperf_hpc.results.report.plots.time_to_accuracy import (
-    CostPoint,
-    TimeCurve,
-    cost_plot,
-    threshold_plot,
-)
 
-ROOFS = [Roof("fp32", 1e11), Roof("bf16", 2e10)]
+ROOFS = {"fp32": 1e11, "bf16": 2e10}
 POINT = Point("abcdef12", 2.0, 6.0, 1.2e10, "fp32")
 LINE = re.compile(r'<path d="M([\d.]+),([\d.]+)L([\d.]+),([\d.]+)"[^>]*?stroke-width:1.4')
 
 
-def roofline_svg(roofs: list[Roof], *panels: Panel) -> Plot:
+def roofline_svg(roofs: dict[str, float], *panels: Panel) -> Plot:
     plot = roofline_plot("run", roofs, panels, "roofline")
     assert plot is not None
     return plot
@@ -72,7 +68,7 @@ def test_everything_is_named() -> None:
 
 
 def test_peaks_close_together_share_a_line_of_words() -> None:
-    plot = roofline_svg([Roof("bf16", 1e11), Roof("fp16", 0.99e11)], Panel("memory", 1e10, [POINT]))
+    plot = roofline_svg({"bf16": 1e11, "fp16": 0.99e11}, Panel("memory", 1e10, [POINT]))
     assert "bf16 100 GOPS, fp16 99.0 GOPS" in words(plot)
 
 
@@ -99,7 +95,7 @@ def test_marks_are_at_their_values() -> None:
 def test_without_points_or_peaks_there_is_no_drawing() -> None:
     assert roofline_plot("run", ROOFS, [Panel("memory", 1e10, [])], "roofline") is None
     assert roofline_plot("run", ROOFS, [], "roofline") is None
-    assert roofline_plot("run", [], [Panel("memory", 1e10, [POINT])], "roofline") is None
+    assert roofline_plot("run", {}, [Panel("memory", 1e10, [POINT])], "roofline") is None
 
 
 FAST = TimeCurve("b/fast", (10.0, 20.0, 100.0), ())
@@ -184,15 +180,22 @@ def test_of_errors_the_hardest_is_to_the_right_too() -> None:
     assert place_of(plot, "0.12") > place_of(plot, "0.16") > place_of(plot, "0.2")
 
 
-def costs(*points: CostPoint) -> Plot | None:
+def paid(name: str, seconds: float, cost: float, *, on_front: bool) -> Priced:
+    return Priced(
+        entry=name, seconds=seconds, cost=cost, on_front=on_front, price_per_hour=1.0,
+        price_source="entry", price_index=None,
+    )  # fmt: skip
+
+
+def costs(*points: Priced) -> Plot | None:
     return cost_plot("b, accuracy ≥ 94", "USD", points, "costs")
 
 
 def test_time_and_cost_with_their_front() -> None:
     points = (
-        CostPoint("b/fast", 10.0, 5.0, on_front=True),
-        CostPoint("b/beaten", 20.0, 50.0, on_front=False),
-        CostPoint("b/cheap", 100.0, 0.5, on_front=True),
+        paid("b/fast", 10.0, 5.0, on_front=True),
+        paid("b/beaten", 20.0, 50.0, on_front=False),
+        paid("b/cheap", 100.0, 0.5, on_front=True),
     )
     plot = costs(*points)
     said = texts(plot)
@@ -208,15 +211,15 @@ def test_time_and_cost_with_their_front() -> None:
 
 
 def test_names_do_not_cover_each_other() -> None:
-    close = [CostPoint(f"b/entry-{i}", 10.0 + i / 10, 1.0 + i / 10, i == 0) for i in range(30)]
-    far = CostPoint("b/far", 1e6, 1e6, on_front=False)
+    close = [paid(f"b/entry-{i}", 10.0 + i / 10, 1.0 + i / 10, on_front=i == 0) for i in range(30)]
+    far = paid("b/far", 1e6, 1e6, on_front=False)
     named = [text for text in texts(costs(*close, far)) if text.startswith("entry-")]
     assert "entry-0" in named
     assert len(named) < 10
 
 
 def test_one_entry_alone_and_none() -> None:
-    assert {"only"} <= set(texts(costs(CostPoint("b/only", 10.0, 5.0, on_front=True))))
+    assert {"only"} <= set(texts(costs(paid("b/only", 10.0, 5.0, on_front=True))))
     assert costs() is None
 
 
@@ -224,5 +227,5 @@ def test_one_entry_alone_and_none() -> None:
 def test_names_of_any_kind_are_text(name: str) -> None:
     own = name.removeprefix("b/")
     shown = own if len(own) <= 36 else f"{own[:35]}…"
-    assert shown in texts(costs(CostPoint(name, 10.0, 5.0, on_front=True)))
+    assert shown in texts(costs(paid(name, 10.0, 5.0, on_front=True)))
     assert shown in texts(over(TimeCurve(name, (1.0, 2.0, 3.0), ())))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
+from aiperf_hpc.analysis.sections.roofline import Ceilings, Rooflines, RunRoofline
 from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
@@ -29,15 +30,6 @@ MARKS = {"fp32": "o", "bf16": "s", "fp16": "^"}
 MARK_WORDS = {"fp32": "ring", "bf16": "square", "fp16": "triangle"}
 NAMES = {"memory": "operations/B of memory", "network": "operations/B reduced",
          "storage": "operations/B read"}  # fmt: skip
-
-
-class Roof(NamedTuple):
-    """Peak compute performance, a horizontal line."""
-
-    name: str
-    """Name of the precision, such as fp32."""
-    rate: float
-    """Operations per second."""
 
 
 class Point(NamedTuple):
@@ -63,21 +55,44 @@ class Panel(NamedTuple):
     points: Sequence[Point]
 
 
+def rooflines(found: Rooflines) -> Iterator[Plot]:
+    """Yield a roofline plot of each run whose machine's peaks are known."""
+    for place, run in enumerate(found.runs):
+        if run.ceilings is None:
+            continue
+        panels, peaks = list(_panels(run, run.ceilings)), run.ceilings.compute
+        plot = roofline_plot(run.entry, peaks, panels, f"roofline-{place}")
+        if plot is not None:
+            yield plot
+
+
+def _panels(run: RunRoofline, ceilings: Ceilings) -> Iterator[Panel]:
+    """Yield a panel for each known bandwidth, with the networks that move such bytes."""
+    for kind, bandwidth in ceilings.bandwidths.items():
+        points = [
+            Point(each.graph[:8], low, high, each.achieved, each.precision)
+            for each in run.architectures
+            for low, high in (each.intensities(kind),)
+            if low is not None and high is not None
+        ]
+        yield Panel(kind, bandwidth, points)
+
+
 def roofline_plot(
-    title: str, roofs: Sequence[Roof], panels: Sequence[Panel], name: str
+    title: str, roofs: Mapping[str, float], panels: Sequence[Panel], name: str
 ) -> Plot | None:
     """Return a logarithmic panel for each kind of traffic with points, or None if there is none.
 
     Args:
         title: name of the measured run.
-        roofs: compute peaks, one per precision.
+        roofs: compute peaks by precision, operations per second.
         panels: bandwidths, each with the achieved performance.
         name: unique name among a page's drawings.
     """
     drawn = [panel for panel in panels if panel.points]
     if not drawn or not roofs:
         return None
-    rates = [roof.rate for roof in roofs]
+    rates = [*roofs.values()]
     rates += [point.rate for panel in drawn for point in panel.points]
     with drawing(name, 1.9 * HEIGHT) as canvas:
         every = canvas.panels(1, len(drawn), shared="y")
@@ -91,34 +106,34 @@ def roofline_plot(
     return canvas.plot(f"Roofline of {title}", _caption(drawn), _words(roofs, drawn))
 
 
-def _draw(axes: Axes, panel: Panel, roofs: Sequence[Roof], rates: Sequence[float]) -> None:
+def _draw(axes: Axes, panel: Panel, roofs: Mapping[str, float], rates: Sequence[float]) -> None:
     """Draw lines and points, without labels, which need the final size of the panel."""
     axes.grid(axis="x")
-    ridges = [roof.rate / panel.bandwidth for roof in roofs]
+    ridges = [rate / panel.bandwidth for rate in roofs.values()]
     found = [p.intensity for p in panel.points] + [p.most_intensity for p in panel.points]
     logarithmic(axes, "x", [min(*found, *ridges) / ROOM, max(*found, *ridges) * ROOM])
     logarithmic(axes, "y", [min(rates) / ROOM, max(rates) * ROOM])
     left, right = axes.get_xlim()
-    top, slope = max(roof.rate for roof in roofs), panel.bandwidth
+    top, slope = max(roofs.values()), panel.bandwidth
     axes.plot([left, top / slope], [left * slope, top], color=INK, label=f"{panel.kind} bandwidth")
-    for roof in roofs:
-        axes.plot([roof.rate / slope, right], [roof.rate] * 2, color=INK, label=f"{roof.name} peak")
+    for name, rate in roofs.items():
+        axes.plot([rate / slope, right], [rate] * 2, color=INK, label=f"{name} peak")
     for point in panel.points:
         _mark(axes, point)
     axes.set_xlabel(NAMES[panel.kind])
 
 
-def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
+def _name_roofs(axes: Axes, roofs: Mapping[str, float]) -> None:
     """Label the peaks above their lines, with one label for lines that are close together."""
-    groups: list[list[Roof]] = []
-    for roof in sorted(roofs, key=lambda roof: -roof.rate):
-        if groups and _height(axes, groups[-1][0].rate) - _height(axes, roof.rate) < LINE:
-            groups[-1].append(roof)
+    groups: list[list[str]] = []
+    for name in sorted(roofs, key=lambda name: -roofs[name]):
+        if groups and _height(axes, roofs[groups[-1][0]]) - _height(axes, roofs[name]) < LINE:
+            groups[-1].append(name)
         else:
-            groups.append([roof])
+            groups.append([name])
     for group in groups:
-        text = ", ".join(f"{roof.name} {si(roof.rate, 'OPS')}" for roof in group)
-        place = axes.get_xlim()[1], group[0].rate
+        text = ", ".join(f"{name} {si(roofs[name], 'OPS')}" for name in group)
+        place = axes.get_xlim()[1], roofs[group[0]]
         name_point(axes, text, place, (0, 3), ha="right", va="bottom", color=MUTED)
 
 
@@ -127,10 +142,10 @@ def _height(axes: Axes, rate: float) -> float:
     return float(axes.transData.transform((axes.get_xlim()[0], rate))[1])
 
 
-def _name_slope(axes: Axes, panel: Panel, roofs: Sequence[Roof]) -> None:
+def _name_slope(axes: Axes, panel: Panel, roofs: Mapping[str, float]) -> None:
     """Label the bandwidth along its line, below the lowest peak."""
     begin = max(axes.get_xlim()[0], axes.get_ylim()[0] / panel.bandwidth)
-    end = min(roof.rate for roof in roofs) / panel.bandwidth
+    end = min(roofs.values()) / panel.bandwidth
     places = [(x, x * panel.bandwidth) for x in (begin, end)]
     (x0, y0), (x1, y1) = axes.transData.transform(places)
     middle = math.sqrt(begin * end)
@@ -160,14 +175,13 @@ def _caption(panels: Sequence[Panel]) -> str:
     return f"{words}. Markers are below the lines unless caches reduce the traffic."
 
 
-def _words(roofs: Sequence[Roof], panels: Sequence[Panel]) -> str:
-    of = {roof.name: roof.rate for roof in roofs}
-    peaks = ", ".join(f"{roof.name} {si(roof.rate, 'OPS')}" for roof in roofs)
+def _words(roofs: Mapping[str, float], panels: Sequence[Panel]) -> str:
+    peaks = ", ".join(f"{name} {si(rate, 'OPS')}" for name, rate in roofs.items())
     parts = [f"Operations per second over operations per byte, logarithmic; peaks: {peaks}."]
     for panel in panels:
         best = max(panel.points, key=lambda point: point.rate)
-        share = f", {percent(best.rate / of[best.precision], 0)} of its peak" if (
-            best.precision in of
+        share = f", {percent(best.rate / roofs[best.precision], 0)} of its peak" if (
+            best.precision in roofs
         ) else ""  # fmt: skip
         parts.append(
             f"{panel.kind.capitalize()} of {si(panel.bandwidth, 'B/s')}: {len(panel.points)} "
