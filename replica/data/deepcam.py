@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.datasets import read_errors
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.sharded import dataset
@@ -159,11 +159,9 @@ class DeepCAMFiles(FileSource):
 def _bounds(path: Path) -> Bounds:
     """Read the shifts and scales of the fields. Raises DatasetError."""
     layout = f"the source is a folder with train/, validation/ and {STATISTICS}"
-    try:
-        with read_errors(path, NAME, layout), hdf5.opened(path) as file:
-            least, largest = (_numbers(hdf5.array_of(file, key)) for key in (_LEAST, _LARGEST))
-    except ValueError as error:
-        raise DatasetError(f"{path}: {error}") from None
+    damaged = restated(f"{path}", DatasetError, caught=ValueError)
+    with damaged, read_errors(path, NAME, layout), hdf5.opened(path) as file:
+        least, largest = (_numbers(hdf5.array_of(file, key)) for key in (_LEAST, _LARGEST))
     if least.ndim != 1 or least.shape != largest.shape or not (largest > least).all():
         raise DatasetError(
             f"{path}: {_LARGEST} must be above {_LEAST} for each of as many fields, got "

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.datasets import read_errors
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.sharded import dataset
@@ -244,11 +244,9 @@ def _year(path: Path) -> Year:
 @contextmanager
 def _file_errors(what: object) -> Iterator[None]:
     """Convert h5py's exceptions while reading a file to a DatasetError."""
-    try:
-        with read_errors(what), hdf5.reading():
-            yield
-    except ValueError as error:
-        raise DatasetError(f"cannot read {what}: {error}") from None
+    failures = (OSError, ValueError)
+    with restated(f"cannot read {what}", DatasetError, caught=failures), hdf5.reading():
+        yield
 
 
 class YearFiles(Source[Map]):
@@ -291,10 +289,8 @@ class YearFiles(Source[Map]):
         images, boxes = self._arrays[path]
         with _file_errors(f"map {number + 1} of {path}"):
             image, rows = images[number], boxes[number]
-        try:
+        with restated(f"{path}: map {number + 1}", DatasetError, caught=ValueError):
             return checked_sample(image, rows)
-        except ValueError as error:
-            raise DatasetError(f"{path}: map {number + 1}: {error}") from None
 
     def name(self, sample: Map) -> str:
         return f"{sample.year.path.name}\t{sample.number}"

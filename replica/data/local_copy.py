@@ -16,7 +16,7 @@ import psutil
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_dataset_manifest
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.formatting import size
 from aiperf_hpc.replica.data.progress import in_threads
 from aiperf_hpc.replica.data.sharded.dataset import HEAD
@@ -54,7 +54,8 @@ def local_copy(config: DatasetConfig, cores: int) -> LocalCopy:
     began = time.monotonic()
     load_dataset_manifest(config.path, config.name)
     streams = min(cores, STREAMS)
-    try:
+    what = f"cannot copy the dataset in {config.path} to its cache"
+    with restated(what, DatasetError, caught=OSError):
         files = _files(config.path)
         if config.cache_path is None:
             near, moved = config, _read(files, streams)
@@ -62,10 +63,6 @@ def local_copy(config: DatasetConfig, cores: int) -> LocalCopy:
             target = config.cache_path / f"{config.name}-{_fingerprint(files)}"
             near = config.model_copy(update={"path": target})
             moved = _copy(files, target, streams)
-    except OSError as error:
-        raise DatasetError(
-            f"cannot copy the dataset in {config.path} to its cache: {reason_of(error)}"
-        ) from None
     return LocalCopy(near, time.monotonic() - began, moved)
 
 

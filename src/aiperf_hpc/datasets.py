@@ -7,13 +7,13 @@ from the archives records both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.untrusted.bounds import first_fault
@@ -61,8 +61,7 @@ PINNED: Mapping[str, DatasetInfo] = {
 _ARCHIVES = TypeAdapter(dict[str, str])
 
 
-@contextmanager
-def read_errors(what: object, dataset: str = "", remedy: str = "") -> Iterator[None]:
+def read_errors(what: object, dataset: str = "", remedy: str = "") -> AbstractContextManager[None]:
     """Convert an OSError of a read operation into a one-line DatasetError.
 
     Args:
@@ -70,12 +69,9 @@ def read_errors(what: object, dataset: str = "", remedy: str = "") -> Iterator[N
         dataset: name of the dataset, if the message begins with it.
         remedy: end of the message.
     """
-    try:
-        yield
-    except OSError as error:
-        which = f"dataset '{dataset}': " if dataset else ""
-        end = f"; {remedy}" if remedy else ""
-        raise DatasetError(f"{which}cannot read {what}: {reason_of(error)}{end}") from None
+    which = f"dataset '{dataset}': " if dataset else ""
+    end = f"; {remedy}" if remedy else ""
+    return restated(f"{which}cannot read {what}", DatasetError, end, caught=OSError)
 
 
 def save_dataset_manifest(folder: Path, info: DatasetInfo) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.data.batching import filled
@@ -117,13 +117,9 @@ class _Samples:
         shard = self._open.pop(number, None)
         if shard is None:
             path = self._files.folder / self._files.shards[number].file
-            try:
+            what = f"dataset 'imagenet': reading {path.parent} failed: cannot read {path.name}"
+            with restated(what, DatasetError, "; prepare it again", caught=OSError):
                 shard = _OpenShard(path)
-            except OSError as error:
-                raise DatasetError(
-                    f"dataset 'imagenet': reading {path.parent} failed: cannot read {path.name}: "
-                    f"{reason_of(error)}; prepare it again"
-                ) from None
         self._open[number] = shard
         if len(self._open) > HELD_SHARDS:
             self._open.popitem(last=False)
@@ -162,15 +158,12 @@ def _load(decoded: DecodedImages, sample: _Sample, batch: Batch, at: int) -> Non
 
 def _decoded(sample: _Sample) -> DecodedImage:
     """Read and decode a sample. Raises DatasetError with the name of its shard if it is damaged."""
-    try:
+    path, damage = sample.shard.path, (OSError, SyntaxError, ValueError)
+    what = f"dataset 'imagenet': reading {path.parent} failed: {path.name}"
+    with restated(what, DatasetError, "; prepare it again", caught=damage):
         content = tfrecord.read_record(sample.shard.file, sample.offset, sample.size)
         found = unpack(content)
         return DecodedImage(rgb_image(found.encoded), found.label)
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DatasetError(
-            f"dataset 'imagenet': reading {sample.shard.path.parent} failed: "
-            f"{sample.shard.path.name}: {reason_of(error)}; prepare it again"
-        ) from None
 
 
 def rgb_image(encoded: bytes) -> Image.Image:

@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import MANIFEST, load_dataset_manifest, read_errors
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.errors import DatasetError, reason_of, restated
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, empty_batch
 from aiperf_hpc.replica.data.batching import filled, rank_parts
@@ -308,16 +308,13 @@ class SampleFiles:
         """
         number, offset, size = self.locate(place)
         path = self.folder / self.shards[number].file
-        try:
+        where = f"{self.folder} failed: {path.name}, the sample at byte {offset}"
+        what = f"dataset '{self.dataset}': reading {where}"
+        with restated(what, DatasetError, "; prepare it again", caught=(OSError, ValueError)):
             content = _read_part(path, offset, size)
             if len(content) < size:
                 raise ValueError("it is truncated")
             return decode(content.data)
-        except (OSError, ValueError) as error:
-            raise DatasetError(
-                f"dataset '{self.dataset}': reading {self.folder} failed: {path.name}, the sample "
-                f"at byte {offset}: {reason_of(error)}; prepare it again"
-            ) from None
 
 
 class _Buffer(threading.local):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from aiperf_hpc.datasets import read_errors
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data.sharded.dataset import PARTS
 from aiperf_hpc.replica.data.sharded.preparation import (
     SampleKind,
@@ -98,11 +98,8 @@ class FileSource(Source[Path]):
         return found
 
     def _load(self, path: Path) -> LoadedSample:
-        try:
-            with read_errors(path):
-                return self.load(path)
-        except ValueError as error:
-            raise DatasetError(f"{path}: {error}") from None
+        with restated(f"{path}", DatasetError, caught=ValueError), read_errors(path):
+            return self.load(path)
 
 
 def _stat(path: Path) -> os.stat_result:

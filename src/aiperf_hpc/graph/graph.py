@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from aiperf_hpc.errors import GraphError
+from aiperf_hpc.errors import GraphError, restated
 from aiperf_hpc.graph.layers import Layer, Shape
 from aiperf_hpc.graph.layers.base import require
 from aiperf_hpc.graph.recording import KINDS, layer_from, recorded
@@ -160,10 +160,8 @@ class Graph:
         Raises:
             GraphError: the text is not JSON, has an unsupported schema, or its graph is invalid.
         """
-        try:
+        with restated("the graph is not JSON", GraphError, caught=ValueError):
             document = parsed_json(text)
-        except ValueError as error:
-            raise GraphError(f"the graph is not JSON: {error}") from None
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
             raise GraphError("the graph has no list 'nodes'")
         if document.get("schema") != SCHEMA_VERSION:
@@ -259,15 +257,9 @@ def _node_from_json(item: object) -> Node:
     require(isinstance(name, str), f"a node's name must be text, got {name!r}")
     if not isinstance(kind, str) or kind not in KINDS:
         raise GraphError(f"node {name!r} has the unknown kind {kind!r}; known: {sorted(KINDS)}")
-    try:
-        return Node(name, layer_from(kind, values), _names(sources), inserted is True)
-    except (TypeError, GraphError) as error:
-        raise GraphError(f"node {name!r} ({kind}): {error}") from None
-
-
-def _names(sources: object) -> tuple[str, ...]:
-    require(isinstance(sources, list), f"inputs must be a list of names, got {sources!r}")
-    return tuple(str(source) for source in cast("list[object]", sources))
+    with restated(f"node {name!r} ({kind})", GraphError, caught=(TypeError, GraphError)):
+        require(isinstance(sources, list), f"inputs must be a list of names, got {sources!r}")
+        return Node(name, layer_from(kind, values), tuple(map(str, sources)), inserted is True)
 
 
 SCHEMA_VERSION = 1

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from aiperf_hpc.errors import UsageError
+from aiperf_hpc.errors import UsageError, restated
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import text_of
@@ -172,12 +172,10 @@ class Peaks(Value):
         Raises:
             UsageError: the file cannot be read or is not of this format.
         """
+        remedy = f"; `aiperf peaks --out {path.parent}` writes one"
         try:
-            found = _FILE.validate_json(text_of(path))
-        except UsageError as error:
-            raise UsageError(
-                f"{path}: {error}; `aiperf peaks --out {path.parent}` writes one"
-            ) from None
+            with restated(f"{path}", after=remedy):
+                found = _FILE.validate_json(text_of(path))
         except ValidationError as error:
             raise UsageError(
                 f"{path} is not a file of `aiperf peaks`: {first_fault(error)}"

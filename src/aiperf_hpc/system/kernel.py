@@ -260,7 +260,7 @@ def container(root: Path, environment: Mapping[str, str]) -> str:
     """Return the container runtime of this process. Raises AbsentError if none is detected."""
     if any(name in environment for name in _IMAGES) or (root / ".singularity.d").exists():
         return "apptainer"
-    if "enroot" in _root_mount(root):
+    if any("enroot" in str(mount) for mount in mounts(root) if mount.point == "/"):
         return "enroot"
     if "KUBERNETES_SERVICE_HOST" in environment:
         return "kubernetes"
@@ -269,12 +269,6 @@ def container(root: Path, environment: Mapping[str, str]) -> str:
     if (root / ".dockerenv").exists():
         return "docker"
     raise AbsentError("no sign of docker, podman, apptainer, enroot or kubernetes")
-
-
-def _root_mount(root: Path) -> str:
-    """Return the kernel's mount entries of the root file system."""
-    found = [str(mount) for mount in mounts(root) if mount.point == "/"]
-    return " ".join(found)
 
 
 def _image(environment: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from aiperf_hpc.datasets import ARCHIVES, DEVKIT, TRAINING, VALIDATION, read_errors
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource
 from aiperf_hpc.replica.data.imagenet.sources.folders import LabelFile, labels_of, read_devkit
 from aiperf_hpc.replica.data.progress import Meter, in_threads
@@ -183,18 +183,18 @@ def _members(path: Path, inside: Member | None = None) -> list[Member]:
         DatasetError: the archive is damaged or cannot be read.
     """
     where = f"{path}" if inside is None else f"{inside.name} in {path}"
-    try:
-        with read_errors(path), path.open("rb") as file:
-            part = inside or Member("", 0, os.fstat(file.fileno()).st_size)
-            file.seek(part.start)
-            with tarfile.open(fileobj=file, mode="r:") as archive:
-                found = [
-                    Member(each.name.rpartition("/")[2], each.offset_data, each.size)
-                    for each in archive
-                    if each.isfile()
-                ]
-    except (tarfile.TarError, EOFError, ValueError) as error:
-        raise DatasetError(f"{where} is damaged: {reason_of(error)}") from None
+    damaged = restated(
+        f"{where} is damaged", DatasetError, caught=(tarfile.TarError, EOFError, ValueError)
+    )
+    with damaged, read_errors(path), path.open("rb") as file:
+        part = inside or Member("", 0, os.fstat(file.fileno()).st_size)
+        file.seek(part.start)
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            found = [
+                Member(each.name.rpartition("/")[2], each.offset_data, each.size)
+                for each in archive
+                if each.isfile()
+            ]
     if not found:
         raise DatasetError(f"{where} has no files")
     beyond = [each for each in found if each.start + each.size > part.start + part.size]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from aiperf_hpc.datasets import read_errors, save_archives
-from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.imagenet.stored_image import (
     SIDE,
@@ -156,10 +156,8 @@ class ImageSource(Source[Image]):
         or converted, else that of the stored image."""
         with read_errors(sample.place):
             source = self.read(sample)
-        try:
+        with restated(f"{sample.place} is corrupt", DatasetError, caught=ValueError):
             encoded, converted = encode(source, self.storage_format)
-        except ValueError as error:
-            raise DatasetError(f"{sample.place} is corrupt: {error}") from None
         content = pack(LabelledImage(encoded, sample.label, sample.name))
         write_record(shard, content)
         digest = hashlib.sha256(source if converted else encoded).hexdigest()

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from aiperf_hpc.datasets import read_errors
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.errors import DatasetError, reason_of, restated
 from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource, and_more, entries
 from aiperf_hpc.replica.data.progress import Meter, in_threads
 from aiperf_hpc.replica.data.staging import Options
@@ -163,11 +163,9 @@ def read_annotations(path: Path, files: Files, threads: int) -> Iterator[Labelle
 
     def labelled(name: str, _: object) -> Labelled:
         file = path / f"{name}.xml"
-        try:
-            with read_errors(file):
-                content = ElementTree.fromstring(file.read_bytes())  # noqa: S314 -- expat has limits
-        except ElementTree.ParseError as error:
-            raise DatasetError(f"{file} is not XML: {error}") from None
+        no_xml = restated(f"{file} is not XML", DatasetError, caught=ElementTree.ParseError)
+        with no_xml, read_errors(file):
+            content = ElementTree.fromstring(file.read_bytes())  # noqa: S314 -- expat has limits
         wnids = {found.text or "" for found in content.iterfind("object/name")}
         if len(wnids) != 1:
             raise DatasetError(f"{file}: expected objects of one class, it has {len(wnids)}")

@@ -12,14 +12,14 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiperf_hpc.datasets import read_errors
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.extras import PARQUET
 from aiperf_hpc.replica.data.imagenet.sources.base import (
     Image,
@@ -155,16 +155,13 @@ def _check_numbers(folder: Path, part: str, names: Sequence[tuple[str, str]]) ->
         raise DatasetError(and_more(what, absent))
 
 
-@contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
+def _parquet_errors(path: Path) -> AbstractContextManager[None]:
     """Convert errors in a parquet file to a DatasetError."""
     from pyarrow import ArrowException
 
-    try:
-        yield
-    except (ArrowException, OSError) as error:
-        # pyarrow reports invalid content by an OSError without an error number.
-        raise DatasetError(f"cannot read {path}, or it is truncated: {reason_of(error)}") from None
+    # pyarrow reports invalid content by an OSError without an error number.
+    what = f"cannot read {path}, or it is truncated"
+    return restated(what, DatasetError, caught=(ArrowException, OSError))
 
 
 def _open(path: Path) -> ParquetFile:

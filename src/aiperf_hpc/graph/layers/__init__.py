@@ -6,7 +6,5 @@ from aiperf_hpc.graph.layers.activation import *  # noqa: F403
 from aiperf_hpc.graph.layers.base import *  # noqa: F403
 from aiperf_hpc.graph.layers.convolution import *  # noqa: F403
 from aiperf_hpc.graph.layers.dense import *  # noqa: F403
-from aiperf_hpc.graph.layers.normalization import *  # noqa: F403
-from aiperf_hpc.graph.layers.pooling import *  # noqa: F403
 from aiperf_hpc.graph.layers.regions import *  # noqa: F403
 from aiperf_hpc.graph.layers.reshaping import *  # noqa: F403

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum, StrEnum
@@ -83,8 +84,8 @@ class Layer:
     """One operation of a network. Subclasses add their hyperparameters as fields."""
 
     kind: ClassVar[str]
-    """Name of the layer in JSON and in counts, unless ``graph/recording.py`` has another for its
-    parameters."""
+    """Name of the layer in JSON and in counts, the class's name in snake case, unless
+    ``graph/recording.py`` has another for its parameters."""
     inputs: ClassVar[tuple[int, int | None]] = (1, 1)
     """Minimum and maximum number of inputs; ``None`` is unlimited."""
     commutative: ClassVar[bool] = False
@@ -184,6 +185,7 @@ _L = TypeVar("_L", bound=Layer)
 def layer_class(cls: type[_L]) -> type[_L]:
     """Convert a class to a frozen dataclass with slots, and register it by its kind."""
     made: Any = dataclass(frozen=True, slots=True)(cls)
+    made.kind = re.sub("(?<=[a-z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
     LAYERS[made.kind] = made
     return made  # type: ignore[no-any-return]
 

@@ -21,8 +21,8 @@ from aiperf_hpc.graph.layers.base import (
 
 
 @dataclass(frozen=True, slots=True)
-class _OddConv2D(Layer):
-    """Base class of image convolutions: k x k with odd k, without a bias, at stride 1.
+class _Convolution(Layer):
+    """Base class of convolutions: of images, k x k with odd k, without a bias, at stride 1.
 
     The padding of (k - 1) / 2 on every side preserves the image size. Kernel layout:
     (k, k, in, out).
@@ -52,22 +52,20 @@ class _OddConv2D(Layer):
 
 
 @dataclass(frozen=True, slots=True)
-class _StridedConv2D(_OddConv2D):
-    """An image convolution with any stride: a side of n becomes n / stride, rounded up."""
+class _StridedConvolution(_Convolution):
+    """A convolution with any stride: a side of n becomes n / stride, rounded up."""
 
     stride: int = 1
 
 
 @layer_class
-class Conv2D(_StridedConv2D):
+class Conv2D(_StridedConvolution):
     """Convolution, k x k with odd k, padded by (k - 1) / 2 on every side.
 
     With symmetric padding, output positions do not depend on k for any stride, so that enlarging a
     kernel with zeros preserves the function. (With TensorFlow's SAME padding and stride 2, windows
     shift if k changes.) Kernel layout: (k, k, in, out).
     """
-
-    kind: ClassVar[str] = "conv2d"
 
     initial: Distribution = Distribution.HE_NORMAL
     """Initial distribution of the kernel. A bias is uniform if the kernel is (PyTorch), or 0."""
@@ -84,28 +82,22 @@ class Conv2D(_StridedConv2D):
         return not self.bias and self.initial is not Distribution.FAN_IN_UNIFORM
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        kernel = _StridedConv2D.parameters(self, *inputs)
+        kernel = _StridedConvolution.parameters(self, *inputs)
         return {**kernel, "bias": (self.channels,)} if self.bias else kernel
 
 
 @layer_class
-class Conv3D(Layer):
+class Conv3D(_StridedConvolution):
     """Convolution of volumes, k x k x k with any k, with an optional bias.
 
     Padded by (k - 1) // 2 before and k // 2 after each axis. Kernel layout: (k, k, k, in, out).
     """
 
-    kind: ClassVar[str] = "conv3d"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {
         "kernel": Distribution.GLOROT_UNIFORM, "bias": 0.0
     }  # fmt: skip
-    decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
-    channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
-    unfolds_input: ClassVar[bool] = True
+    odd_kernel: ClassVar[bool] = False
 
-    channels: int
-    kernel: int
-    stride: int = 1
     bias: bool = False
 
     def output_shape(self, *inputs: Shape) -> Shape:
@@ -116,9 +108,6 @@ class Conv3D(Layer):
         kernel = (*[self.kernel] * 3, volume(inputs[0])[3], self.channels)
         return {"kernel": kernel, "bias": (self.channels,)} if self.bias else {"kernel": kernel}
 
-    def with_channels(self, channels: int) -> Conv3D:
-        return replace(self, channels=channels)
-
 
 @layer_class
 class DepthwiseConv2D(Layer):
@@ -127,7 +116,6 @@ class DepthwiseConv2D(Layer):
     Padded by dilation (k - 1) / 2 on every side. Kernel layout: (k, k, 1, channels).
     """
 
-    kind: ClassVar[str] = "depthwise_conv2d"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.HE_NORMAL}
     decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
     # The kernel has one channel per input channel, so channels cannot be added independently.
@@ -147,25 +135,21 @@ class DepthwiseConv2D(Layer):
 
 
 @layer_class
-class AtrousConv2D(_OddConv2D):
+class AtrousConv2D(_Convolution):
     """A dilated convolution without a bias, k x k with odd k, at stride 1.
 
     Padded by dilation (k - 1) / 2 on every side. Kernel layout: (k, k, in, out).
     """
 
-    kind: ClassVar[str] = "atrous_conv2d"
-
     dilation: int
 
 
 @layer_class
-class RegionConv2D(_StridedConv2D):
+class RegionConv2D(_StridedConvolution):
     """A ``Conv2D`` applied to each region separately: (regions, height, width, channels).
 
     Kernel layout: (k, k, in, out).
     """
-
-    kind: ClassVar[str] = "region_conv2d"
 
     def output_shape(self, *inputs: Shape) -> Shape:
         regions, *places, _ = volume(inputs[0])
@@ -176,7 +160,7 @@ class RegionConv2D(_StridedConv2D):
 
 
 @layer_class
-class ConvTranspose2D(_OddConv2D):
+class ConvTranspose2D(_Convolution):
     """A transposed convolution without a bias, k x k with odd k.
 
     The height and width of the image are multiplied by ``stride``. Each element is multiplied by
@@ -185,7 +169,6 @@ class ConvTranspose2D(_OddConv2D):
     (k, k, out, in).
     """
 
-    kind: ClassVar[str] = "conv_transpose2d"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.FAN_IN_UNIFORM}
     # A kernel cannot be widened if its last axis is not the output channels.
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES

@@ -27,7 +27,6 @@ class Dense(Layer):
     loss (its gradient is 2 l2 w). Reported losses do not include it.
     """
 
-    kind: ClassVar[str] = "dense"
     decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
     channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
 
@@ -63,8 +62,6 @@ class Dense(Layer):
 class PositionwiseDense(Dense):
     """A dense layer applied to each vector of a sample: (vectors, in) to (vectors, units)."""
 
-    kind: ClassVar[str] = "positionwise_dense"
-
     def output_shape(self, *inputs: Shape) -> Shape:
         require(len(inputs[0]) == 2, f"needs an input (vectors, features), got {inputs[0]}")
         return inputs[0][0], self.units
@@ -77,7 +74,6 @@ class PositionwiseDense(Dense):
 class Embedding(Layer):
     """An embedding of the integers below ``vocabulary``. Table layout: (vocabulary, channels)."""
 
-    kind: ClassVar[str] = "embedding"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {"table": Distribution.STANDARD_NORMAL}
     decayed: ClassVar[frozenset[str]] = frozenset({"table"})
     # Unlike a kernel, its table has no input channels, so a morphism cannot widen it.

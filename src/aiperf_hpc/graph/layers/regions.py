@@ -45,7 +45,6 @@ class ProposalHead(Layer):
     anchor with a score and four shifts, (anchors, 5), ordered by level, row, column and anchor.
     """
 
-    kind: ClassVar[str] = "proposal_head"
     inputs: ClassVar[tuple[int, int | None]] = (1, None)
     initial_values: ClassVar[Mapping[str, InitialValue]] = {
         f"{part}_{what}": value
@@ -97,7 +96,6 @@ class Proposals(Layer):
     not read in inference. The output has no gradient.
     """
 
-    kind: ClassVar[str] = "proposals"
     inputs: ClassVar[tuple[int, int | None]] = (2, 2)
     channel_role: ClassVar[ChannelRole] = ChannelRole.FIXED
 
@@ -164,7 +162,6 @@ class RegionAlign(Layer):
     (regions, 4), and the features of the levels.
     """
 
-    kind: ClassVar[str] = "region_align"
     inputs: ClassVar[tuple[int, int | None]] = (2, None)
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
     samples: ClassVar[int] = 2
@@ -200,8 +197,6 @@ class RegionAlign(Layer):
 class RegionAverage(Layer):
     """Mean over the height and width of each region: (regions, channels)."""
 
-    kind: ClassVar[str] = "region_average"
-
     def output_shape(self, *inputs: Shape) -> Shape:
         regions, _, _, channels = volume(inputs[0])
         return regions, channels
@@ -211,7 +206,6 @@ class RegionAverage(Layer):
 class RegionFlatten(Layer):
     """Each region as a vector with the channels last: (regions, height x width x channels)."""
 
-    kind: ClassVar[str] = "region_flatten"
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
     output_kept: ClassVar[bool] = False
 
@@ -229,7 +223,6 @@ class Detector(Layer):
     The output is their concatenation.
     """
 
-    kind: ClassVar[str] = "detector"
     inputs: ClassVar[tuple[int, int | None]] = (4, 4)
     channel_role: ClassVar[ChannelRole] = ChannelRole.FIXED
     output_kept: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""The input layer, and layers that change only the shape."""
+"""The input layer, poolings, and layers that change only the shape."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from aiperf_hpc.graph.layers.base import (
     is_size,
     layer_class,
     require,
+    volume,
 )
 from aiperf_hpc.untrusted.bounds import MOST_AXES
 
@@ -21,7 +22,6 @@ from aiperf_hpc.untrusted.bounds import MOST_AXES
 class Flatten(Layer):
     """All elements of a sample as one vector, channels last: row-major over (h, w, c)."""
 
-    kind: ClassVar[str] = "flatten"
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
     output_kept: ClassVar[bool] = False
 
@@ -33,7 +33,6 @@ class Flatten(Layer):
 class Tile(Layer):
     """Repetition of a one-pixel image over a height and a width."""
 
-    kind: ClassVar[str] = "tile"
     output_kept: ClassVar[bool] = False
 
     height: int
@@ -49,7 +48,6 @@ class Tile(Layer):
 class NearestResize2D(Layer):
     """Nearest-neighbor resizing of an image: output i has the values of input floor(i in / out)."""
 
-    kind: ClassVar[str] = "nearest_resize2d"
     output_kept: ClassVar[bool] = False
 
     height: int
@@ -63,7 +61,6 @@ class NearestResize2D(Layer):
 class Input(Layer):
     """An input layer for the samples of a dataset, with a fixed shape."""
 
-    kind: ClassVar[str] = "input"
     inputs: ClassVar[tuple[int, int | None]] = (0, 0)
     channel_role: ClassVar[ChannelRole] = ChannelRole.FIXED
 
@@ -82,3 +79,63 @@ class Input(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return self.shape
+
+
+@layer_class
+class MaxPool2D(Layer):
+    """Maximum over k x k windows with odd k, padded by (k - 1) / 2 on every side.
+
+    With ``same``, the padding is TensorFlow's SAME: the minimum that the windows need on each axis,
+    with an odd element at the end. A window of 3 at stride 2 then starts at the first element of an
+    axis of even length instead of before it.
+    """
+
+    odd_kernel: ClassVar[bool] = True
+
+    kernel: int
+    stride: int
+    same: bool = False
+
+    def padding(self, *places: int) -> list[tuple[int, int]]:
+        """Return the padding before and after each axis with the given numbers of elements."""
+        if not self.same:
+            return [self.window.padding for _ in places]
+        reached = [(n - 1) // self.stride * self.stride + self.kernel for n in places]
+        added = [max(0, last - n) for last, n in zip(reached, places, strict=True)]
+        return [(number // 2, number - number // 2) for number in added]
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        height, width, channels = image(inputs[0])
+        return math.ceil(height / self.stride), math.ceil(width / self.stride), channels
+
+
+@layer_class
+class MaxPool3D(Layer):
+    """Maximum over k x k x k windows with any k.
+
+    Padded by (k - 1) // 2 before and k // 2 after each axis. Windows of 2 at stride 2 on axes of
+    even length do not reach the padding.
+    """
+
+    kernel: int
+    stride: int
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        *places, channels = volume(inputs[0])
+        return (*self.window.slid_over(tuple(places)), channels)
+
+
+@layer_class
+class GlobalAveragePool2D(Layer):
+    """Mean over height and width."""
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return (image(inputs[0])[2],)
+
+
+@layer_class
+class ImagePool2D(Layer):
+    """Mean over height and width, as an image of one pixel."""
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return 1, 1, image(inputs[0])[2]

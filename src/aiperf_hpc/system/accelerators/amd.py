@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
 from typing import Any, TypeVar
 
+from aiperf_hpc.errors import restated
 from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reads, numbered
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError, Handle, Library, Probe, output_of
@@ -26,7 +27,8 @@ def amd_smi() -> Iterator[Library]:
     """Initialize the module ``amdsmi`` for the duration of the block.
 
     Raises:
-        AbsentError: the module or its library is not installed, or there is no driver.
+        AbsentError: the module or its library is not installed, there is no driver, or a call in
+            the block fails.
     """
     try:
         with redirect_stdout(io.StringIO()):  # It prints a message if its library is missing.
@@ -35,14 +37,12 @@ def amd_smi() -> Iterator[Library]:
         raise AbsentError("the package amdsmi is not installed") from None
     except (KeyError, OSError, AttributeError) as error:  # Depends on the version.
         raise AbsentError(f"amdsmi finds no AMD library: {error}") from None
-    try:
+    with restated("amdsmi", AbsentError, caught=amdsmi.AmdSmiException):
         amdsmi.amdsmi_init()
-    except amdsmi.AmdSmiException as error:
-        raise AbsentError(f"amdsmi: {_words(error)}") from None
-    try:
-        yield amdsmi
-    finally:
-        amdsmi.amdsmi_shut_down()
+        try:
+            yield amdsmi
+        finally:
+            amdsmi.amdsmi_shut_down()
 
 
 def accelerators() -> tuple[Accelerator, ...]:
@@ -55,11 +55,8 @@ def accelerators() -> tuple[Accelerator, ...]:
 
 def _by_library() -> tuple[Accelerator, ...]:
     with amd_smi() as library:
-        try:
-            handles = library.amdsmi_get_processor_handles()
-            return tuple(_describe(library, handle, index) for index, handle in enumerate(handles))
-        except library.AmdSmiException as error:
-            raise AbsentError(f"amdsmi: {_words(error)}") from None
+        handles = library.amdsmi_get_processor_handles()
+        return tuple(_describe(library, handle, index) for index, handle in enumerate(handles))
 
 
 def _describe(library: Library, handle: Handle, index: int) -> Accelerator:
@@ -111,10 +108,6 @@ def _told(values: Mapping[str, Any], key: str) -> str:
     if value in _NOT_TOLD:
         raise AbsentError(f"AMD's tools do not report '{key}'")
     return value
-
-
-def _words(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 _ROCM_SMI = (
@@ -199,10 +192,8 @@ def _first(one: Callable[[], T], other: Callable[[], T]) -> T:
 
 
 def _by_amd_smi(library: Library) -> AcceleratorSource:
-    try:
+    with restated("amdsmi", AbsentError, caught=library.AmdSmiException):
         handles = list(library.amdsmi_get_processor_handles())
-    except library.AmdSmiException as error:
-        raise AbsentError(f"amdsmi: {_words(error)}") from None
     if not handles:
         raise AbsentError("amdsmi lists no accelerator")
     each = [partial(_reads, library, handle) for handle in handles]

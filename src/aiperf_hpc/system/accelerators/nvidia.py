@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from aiperf_hpc.errors import restated
 from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reads, numbered
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError, Handle, Library, Probe
@@ -18,42 +19,34 @@ def nvml() -> Iterator[Library]:
     """Initialize the module ``pynvml`` for the duration of the block.
 
     Raises:
-        AbsentError: the module is not installed, or there is no driver.
+        AbsentError: the module is not installed, there is no driver, or a call in the block fails.
     """
     try:
         import pynvml
     except ImportError:
         raise AbsentError("the package nvidia-ml-py is not installed") from None
-    try:
+    with restated("NVML", AbsentError, caught=pynvml.NVMLError):
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise AbsentError(f"NVML: {error}") from None
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()
+        try:
+            yield pynvml
+        finally:
+            pynvml.nvmlShutdown()
 
 
 def accelerators() -> tuple[Accelerator, ...]:
     """Return all accelerators of this node, in NVML's order. Raises AbsentError if none."""
     with nvml() as library:
         handles = handles_of(library)
-        try:
-            driver = library.nvmlSystemGetDriverVersion()
-            return tuple(
-                _describe(library, handle, index, driver) for index, handle in enumerate(handles)
-            )
-        except library.NVMLError as error:
-            raise AbsentError(f"NVML: {error}") from None
+        driver = library.nvmlSystemGetDriverVersion()
+        return tuple(
+            _describe(library, handle, index, driver) for index, handle in enumerate(handles)
+        )
 
 
 def handles_of(library: Library) -> list[Handle]:
     """Return the handles of all accelerators. Raises AbsentError if there are none."""
-    try:
-        count = library.nvmlDeviceGetCount()
-        handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-    except library.NVMLError as error:
-        raise AbsentError(f"NVML: {error}") from None
+    count = library.nvmlDeviceGetCount()
+    handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
     if not handles:
         raise AbsentError("NVML lists no accelerator")
     return handles
@@ -62,10 +55,7 @@ def handles_of(library: Library) -> list[Handle]:
 def cuda_version() -> str:
     """Return the newest CUDA version that the driver supports, e.g. 12.4. Raises AbsentError."""
     with nvml() as library:
-        try:
-            version = library.nvmlSystemGetCudaDriverVersion_v2()
-        except library.NVMLError as error:
-            raise AbsentError(f"NVML: {error}") from None
+        version = library.nvmlSystemGetCudaDriverVersion_v2()
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
