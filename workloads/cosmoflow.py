@@ -17,16 +17,9 @@ from aiperf_hpc.objective import MEAN_ABSOLUTE_ERROR, regression
 from aiperf_hpc.rules.rule import Findings, Found, Rule
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
+from aiperf_hpc.workloads import requirements
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.networks.volumes import INPUT, TARGETS, cosmoflow
-from aiperf_hpc.workloads.requirements import (
-    OfficialData,
-    differing,
-    official_data,
-    optimizer_rule,
-    reached_rule,
-    target_rule,
-)
 
 PARAMETERS = 4
 """Number of parameters: Omega_m, sigma_8, n_s and H_0, each scaled to [-1, 1]."""
@@ -71,8 +64,10 @@ def _data(run: RunEvidence) -> Findings:
     """Require all official volumes of the benchmark version with the configured kernel size."""
     kernel = run.config.model.cosmoflow.kernel_size
     where = f" with kernels of {kernel}"
-    wanted = OfficialData("cosmoflow", "volumes", "volume", VOLUME, SAMPLES[kernel], where)
-    return official_data(run, wanted)
+    wanted = requirements.OfficialData(
+        "cosmoflow", "volumes", "volume", VOLUME, SAMPLES[kernel], where
+    )
+    return requirements.official_data(run, wanted)
 
 
 def _network_rule(config: RunConfig) -> Findings:
@@ -80,7 +75,7 @@ def _network_rule(config: RunConfig) -> Findings:
     chosen, official = config.model.cosmoflow, CosmoFlowConfig()
     wanted = {name: value for name, value in official if name not in FREE}
     yield Found(f"kernels of {chosen.kernel_size}")
-    yield from differing(chosen, "model.cosmoflow", wanted)
+    yield from requirements.differing(chosen, "model.cosmoflow", wanted)
 
 
 def _schedule(config: RunConfig) -> Findings:
@@ -157,12 +152,12 @@ WORKLOAD = Workload(
     },
     settings_rules=(
         Rule("network", "the reference's", _network_rule),
-        optimizer_rule(UPDATE, "sgd, momentum 0.9"),
+        requirements.optimizer_rule(UPDATE, "sgd, momentum 0.9"),
         Rule("schedule", "warm-up, then decays by factors", _schedule),
-        target_rule(TARGET),
+        requirements.target_rule(TARGET),
     ),
     data_rule=Rule("data", "the official volumes", _data),
-    record_rules=(reached_rule(MEAN_ABSOLUTE_ERROR, TARGET),),
+    record_rules=(requirements.reached_rule(MEAN_ABSOLUTE_ERROR, TARGET),),
     logged=logged_settings,
     edition=lambda config: "v0.7" if config.model.cosmoflow.kernel_size == KERNEL_V07 else "",
     objectives={"density": regression(STAND_IN_PARAMETERS)},

@@ -15,15 +15,9 @@ from aiperf_hpc.config import DeepCAMConfig, RunConfig
 from aiperf_hpc.objective import INTERSECTION_OVER_UNION, segmentation
 from aiperf_hpc.rules.rule import Findings, Found, Rule
 from aiperf_hpc.trial import Hyperparameters, ScheduleSettings
+from aiperf_hpc.workloads import requirements
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.networks.deepcam import INPUT, deepcam
-from aiperf_hpc.workloads.requirements import (
-    OfficialData,
-    data_rule,
-    differing,
-    reached_rule,
-    target_rule,
-)
 
 CLASSES = 3
 """Number of classes: background, tropical cyclone, atmospheric river."""
@@ -36,7 +30,7 @@ WEIGHTS = tuple(frequency**-0.125 for frequency in FREQUENCIES)
 # Rules of the closed division.
 
 TARGET: Final = 0.82
-OFFICIAL: Final = OfficialData(
+OFFICIAL: Final = requirements.OfficialData(
     "deepcam", "maps", "image", (768, 1152, 16), (121_266, 15_158), classes=3
 )
 OPTIMIZERS: Final = ("adam", "adamw", "lamb")
@@ -49,7 +43,7 @@ def _network_rule(config: RunConfig) -> Findings:
     """Require the reference network."""
     chosen, official = config.model.deepcam, DeepCAMConfig()
     yield Found(f"{chosen.middle_blocks} middle blocks, width {chosen.width}")
-    yield from differing(chosen, "model.deepcam", dict(official))
+    yield from requirements.differing(chosen, "model.deepcam", dict(official))
 
 
 def _optimizer(config: RunConfig) -> Findings:
@@ -65,7 +59,7 @@ def _optimizer(config: RunConfig) -> Findings:
         "weight_decay_in": "update",
         "max_gradient_norm": norm,
     }
-    yield from differing(training, "training", wanted)
+    yield from requirements.differing(training, "training", wanted)
 
 
 def _schedule(config: RunConfig) -> Findings:
@@ -185,10 +179,10 @@ WORKLOAD = Workload(
         Rule("network", "the reference's", _network_rule),
         Rule("optimizer", "adam, adamw or lamb", _optimizer),
         Rule("schedule", "warm-up, then multi_step or cosine", _schedule),
-        target_rule(TARGET),
+        requirements.target_rule(TARGET),
     ),
-    data_rule=data_rule(OFFICIAL),
-    record_rules=(reached_rule(INTERSECTION_OVER_UNION, TARGET),),
+    data_rule=requirements.data_rule(OFFICIAL),
+    record_rules=(requirements.reached_rule(INTERSECTION_OVER_UNION, TARGET),),
     logged=logged_settings,
     opened="the optimizer and all hyperparameters; the network must be equivalent to the reference",
 )

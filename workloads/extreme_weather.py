@@ -19,17 +19,9 @@ from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, detection
 from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.rules.rule import Findings, Found, Rule
 from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads import requirements
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.networks.extreme_weather import BOXES, INPUT, extreme_weather
-from aiperf_hpc.workloads.requirements import (
-    OfficialData,
-    data_rule,
-    differing,
-    epochs_rule,
-    optimizer_rule,
-    reached_rule,
-    target_rule,
-)
 
 CLASSES = 4
 """Tropical depression, tropical cyclone, extratropical cyclone, atmospheric river."""
@@ -54,7 +46,9 @@ TARGET: Final = 0.35
 EPOCHS: Final = 50
 MAPS: Final = 13_140
 """Training and validation maps in total: nine years with four maps per day, as in the paper."""
-OFFICIAL: Final = OfficialData("extremeweather", "maps", "image", (768, 1152, 16), MAPS)
+OFFICIAL: Final = requirements.OfficialData(
+    "extremeweather", "maps", "image", (768, 1152, 16), MAPS
+)
 VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "fpn": {"variant": "fpn"},
     "c4": {"variant": "c4", "pre_nms_top_n": 12_000},
@@ -77,7 +71,7 @@ def _network_rule(config: RunConfig) -> Findings:
     chosen = config.model.extreme_weather
     official = ExtremeWeatherConfig.model_validate(VARIANTS[chosen.variant])
     yield Found(f"{chosen.variant}, {chosen.regions_per_image} regions")
-    yield from differing(chosen, "model.extreme_weather", official.model_dump())
+    yield from requirements.differing(chosen, "model.extreme_weather", official.model_dump())
 
 
 def _precision(config: RunConfig) -> Findings:
@@ -129,13 +123,13 @@ WORKLOAD = Workload(
     needs=(DETECTION,),
     settings_rules=(
         Rule("network", "Faster R-CNN, 512 regions", _network_rule),
-        optimizer_rule(UPDATE, "sgd, momentum 0.9, L2 in the loss"),
+        requirements.optimizer_rule(UPDATE, "sgd, momentum 0.9, L2 in the loss"),
         Rule("precision", "fp32", _precision),
-        epochs_rule(EPOCHS),
-        target_rule(TARGET, optional=True),
+        requirements.epochs_rule(EPOCHS),
+        requirements.target_rule(TARGET, optional=True),
     ),
-    data_rule=data_rule(OFFICIAL),
-    record_rules=(reached_rule(MEAN_AVERAGE_PRECISION, TARGET),),
+    data_rule=requirements.data_rule(OFFICIAL),
+    record_rules=(requirements.reached_rule(MEAN_AVERAGE_PRECISION, TARGET),),
     valid_flops=Weight(TARGET, 10),
     opened="everything but the dataset, the target and the epochs (HPC AI500's free level)",
 )

@@ -21,16 +21,8 @@ from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.rules.rule import Findings, Found, Rule
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads import requirements
 from aiperf_hpc.workloads.base import Definition, Workload, classes_of
-from aiperf_hpc.workloads.requirements import (
-    OfficialData,
-    differing,
-    epochs_rule,
-    official_data,
-    optimizer_rule,
-    reached_rule,
-    target_rule,
-)
 
 CLASSES = 1000
 """Classes of ImageNet."""
@@ -54,7 +46,7 @@ def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
 IMAGE: Final = (224, 224, 3)
 TARGET: Final = 0.763
 EPOCHS: Final = 90
-OFFICIAL: Final = OfficialData(
+OFFICIAL: Final = requirements.OfficialData(
     "imagenet", "images", "image", IMAGE, (1_281_167, 50_000), classes=1000
 )
 """Training and validation images of ILSVRC 2012."""
@@ -74,7 +66,7 @@ def _network_rule(config: RunConfig) -> Findings:
     """Require ResNet-50 v1.5."""
     chosen, official = config.model, ModelConfig()
     wanted = {name: getattr(official, name) for name in ("stem", "base_width", "blocks")}
-    wrong = differing(chosen, "model", wanted)
+    wrong = requirements.differing(chosen, "model", wanted)
     unused = chosen.resnet50.unused_outputs
     if unused not in (0, UNUSED):
         wrong.append(f"model.resnet50.unused_outputs is {unused}; 0 or 1 is required")
@@ -92,7 +84,7 @@ def _smoothing(config: RunConfig) -> Findings:
 
 def _data(run: RunEvidence) -> Findings:
     """Require the complete ImageNet dataset, with the benchmark's image size and augmentation."""
-    return official_data(run, OFFICIAL, _augmented(run.config))
+    return requirements.official_data(run, OFFICIAL, _augmented(run.config))
 
 
 def _augmented(config: RunConfig) -> Iterator[str]:
@@ -141,13 +133,13 @@ WORKLOAD = Workload(
     },
     settings_rules=(
         Rule("network", "ResNet-50 v1.5", _network_rule),
-        optimizer_rule(UPDATE, "sgd, momentum 0.875, L2 in the loss"),
+        requirements.optimizer_rule(UPDATE, "sgd, momentum 0.875, L2 in the loss"),
         Rule("smoothing", "0.1", _smoothing),
-        epochs_rule(EPOCHS),
-        target_rule(TARGET, optional=True),
+        requirements.epochs_rule(EPOCHS),
+        requirements.target_rule(TARGET, optional=True),
     ),
     data_rule=Rule("data", f"the official {OFFICIAL.unit}", _data),
-    record_rules=(reached_rule(ACCURACY, TARGET),),
+    record_rules=(requirements.reached_rule(ACCURACY, TARGET),),
     valid_flops=Weight(TARGET, 5),
     opened="everything but the dataset, the target and the epochs (HPC AI500's free level)",
 )

@@ -22,15 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.generated import (
-    GeneratedDataset,
-    SampleCache,
-    cube_dataset,
-    cube_modes,
-    draw_targets,
-    noise_words,
-)
+from aiperf_hpc.replica.data import generated, rng
 from aiperf_hpc.replica.data.rng import Purpose
 
 REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
@@ -66,12 +58,12 @@ class Universe(NamedTuple):
         return cls(OMEGA_M + OMEGA_M_RANGE * first, SIGMA_8 + SIGMA_8_RANGE * second)
 
 
-def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
+def load(config: DatasetConfig, cores: int) -> generated.GeneratedDataset:
     """Return a dataset of volumes, float32 (size, size, size, 4), with two targets each."""
     del cores  # One core generates about 60 volumes of 32 cells per side per second, once each.
     size = config.image_size
-    cache = SampleCache(
-        lambda part, sample: make_counts(draw_targets(part, sample), size, part, sample),
+    cache = generated.SampleCache(
+        lambda part, sample: make_counts(generated.draw_targets(part, sample), size, part, sample),
         size**3 * len(REDSHIFTS) * np.dtype(np.int16).itemsize,
     )
 
@@ -79,7 +71,7 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
         counts = np.stack([cache.get(part, each) for each in chosen.tolist()])
         return np.log1p(counts, dtype=np.float32)
 
-    return cube_dataset(config, FORMULA, len(REDSHIFTS), volumes)
+    return generated.cube_dataset(config, FORMULA, len(REDSHIFTS), volumes)
 
 
 def make_counts(targets: Doubles, size: int, part: int, sample: int) -> Counts:
@@ -92,9 +84,9 @@ def make_counts(targets: Doubles, size: int, part: int, sample: int) -> Counts:
         sample: number of the sample.
     """
     universe, cells = Universe.of(targets), size**3
-    places, weight = cube_modes(size)
+    places, weight = generated.cube_modes(size)
     power = _grid_power(universe, size)[places]
-    noise = rng.normal(noise_words(cells, part, sample), cells).reshape(size, size, size)
+    noise = rng.normal(generated.noise_words(cells, part, sample), cells).reshape(size, size, size)
     # Unit noise has power 1 in every mode; a field of power P(k) has P / cell volume.
     modes = np.fft.rfftn(noise) * np.sqrt(power / CELL**3)
     field = np.fft.irfftn(modes, (size, size, size), axes=(0, 1, 2))

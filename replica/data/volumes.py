@@ -12,14 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.generated import (
-    GeneratedDataset,
-    cube_dataset,
-    cube_modes,
-    draw_targets,
-    noise_words,
-)
+from aiperf_hpc.replica.data import generated, rng
 
 SLOPE = -2.0
 """Center of the sampled exponents of the spectrum."""
@@ -29,15 +22,15 @@ FORMULA = 1
 Floats = NDArray[np.float32]
 
 
-def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
+def load(config: DatasetConfig, cores: int) -> generated.GeneratedDataset:
     """Return a dataset of fields, float32 (size, size, size, 1), with two targets each."""
     del cores  # One core generates thousands of fields of 16 cells per side per second.
 
     def fields(part: int, chosen: NDArray[np.intp]) -> Floats:
-        targets = np.stack([draw_targets(part, sample) for sample in chosen.tolist()])
+        targets = np.stack([generated.draw_targets(part, sample) for sample in chosen.tolist()])
         return make_fields(targets, config.image_size, part, chosen)
 
-    return cube_dataset(config, FORMULA, 1, fields)
+    return generated.cube_dataset(config, FORMULA, 1, fields)
 
 
 def make_fields(
@@ -52,9 +45,11 @@ def make_fields(
         samples: numbers of the samples.
     """
     cells = size**3
-    noise = np.stack([rng.normal(noise_words(cells, part, s), cells) for s in samples.tolist()])
+    noise = np.stack(
+        [rng.normal(generated.noise_words(cells, part, s), cells) for s in samples.tolist()]
+    )
     modes = np.fft.rfftn(noise.reshape(-1, size, size, size), axes=(1, 2, 3))
-    squares, weight = cube_modes(size)
+    squares, weight = generated.cube_modes(size)
     wavenumber = np.sqrt(squares)
     for mode, (slope, strength) in zip(modes, targets, strict=True):
         power = np.where(wavenumber > 0, wavenumber, np.inf) ** (SLOPE + slope)

@@ -13,27 +13,7 @@ from __future__ import annotations
 
 from aiperf_hpc.config import DeepCAMConfig
 from aiperf_hpc.errors import GraphError
-from aiperf_hpc.graph import (
-    Add,
-    AtrousConv2D,
-    BatchNorm,
-    ChannelAffine,
-    Concat,
-    Conv2D,
-    ConvTranspose2D,
-    DepthwiseConv2D,
-    Distribution,
-    Graph,
-    GraphBuilder,
-    ImagePool2D,
-    Input,
-    Layer,
-    Node,
-    ReLU,
-    Shape,
-    Softmax,
-    Tile,
-)
+from aiperf_hpc.graph import Distribution, Graph, GraphBuilder, Node, Shape, layers
 
 INPUT, TARGETS = "image", "mask"
 """Names of the network's input and of the targets of its output."""
@@ -81,16 +61,16 @@ class _Network(GraphBuilder):
     """A network under construction; each method appends nodes to the last one."""
 
     def __init__(self, image: Shape, width: int) -> None:
-        super().__init__(Node(INPUT, Input(image)))
+        super().__init__(Node(INPUT, layers.Input(image)))
         self._width = width
         self._map = (image[0] // STRIDE, image[1] // STRIDE)
 
     def entry(self) -> str:
         """Add the entry flow to the smallest map; return the name of the low-level features."""
         narrow, _, wide = ENTRY
-        self._normed("conv1", Conv2D(self._scaled(WIDTH), 3, 2))
+        self._normed("conv1", layers.Conv2D(self._scaled(WIDTH), 3, 2))
         self._relu("conv1")
-        self._normed("conv2", Conv2D(self._scaled(narrow), 3))
+        self._normed("conv2", layers.Conv2D(self._scaled(narrow), 3))
         self._relu("conv2")
         self._entry_block("block1", ENTRY[1])
         low = self._relu("block1")
@@ -105,7 +85,7 @@ class _Network(GraphBuilder):
         for part in "ab":
             self._relu(self._separable(f"{name}{part}", MIDDLE, normed=True))
         self._separable(f"{name}c", MIDDLE, normed=True)
-        self.add(f"{name}_add", Add(), self.last, read)
+        self.add(f"{name}_add", layers.Add(), self.last, read)
         self._relu(name)
 
     def exit(self, name: str) -> None:
@@ -121,18 +101,18 @@ class _Network(GraphBuilder):
     def pyramid(self) -> None:
         """Add atrous spatial pyramid pooling (ASPP): parallel branches at several scales."""
         read, channels = self.last, self._scaled(DECODER)
-        self._normed("aspp1", Conv2D(channels, 1), read)
+        self._normed("aspp1", layers.Conv2D(channels, 1), read)
         parts = [self._relu("aspp1")]
         for number, rate in enumerate(RATES, 2):
-            self._normed(f"aspp{number}", AtrousConv2D(channels, 3, rate), read)
+            self._normed(f"aspp{number}", layers.AtrousConv2D(channels, 3, rate), read)
             parts.append(self._relu(f"aspp{number}"))
-        self.add("pool", ImagePool2D(), read)
-        self.add("pool_conv", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM))
-        self.add("pool_affine", ChannelAffine())
+        self.add("pool", layers.ImagePool2D(), read)
+        self.add("pool_conv", layers.Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM))
+        self.add("pool_affine", layers.ChannelAffine())
         self._relu("pool")
-        parts.append(self.add("pool_tile", Tile(*self._map)))
-        self.add("aspp", Concat(), *parts)
-        self._normed("merge", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM))
+        parts.append(self.add("pool_tile", layers.Tile(*self._map)))
+        self.add("aspp", layers.Concat(), *parts)
+        self._normed("merge", layers.Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM))
         self._relu("merge")
 
     def decoder(self, low: str, classes: int) -> None:
@@ -140,38 +120,48 @@ class _Network(GraphBuilder):
         channels = self._scaled(DECODER)
         self._up("up1")
         high = self._up("up2")
-        self._normed("low", Conv2D(self._scaled(LOW), 1, initial=Distribution.FAN_IN_UNIFORM), low)
-        self.add("decoder", Concat(), high, self._relu("low"))
+        self._normed(
+            "low",
+            layers.Conv2D(self._scaled(LOW), 1, initial=Distribution.FAN_IN_UNIFORM),
+            low,
+        )
+        self.add("decoder", layers.Concat(), high, self._relu("low"))
         for part in "ab":
-            self._normed(f"fuse{part}", Conv2D(channels, 3, initial=Distribution.FAN_IN_UNIFORM))
+            self._normed(
+                f"fuse{part}",
+                layers.Conv2D(channels, 3, initial=Distribution.FAN_IN_UNIFORM),
+            )
             self._relu(f"fuse{part}")
-        self.add("fusec", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM, bias=True))
+        self.add(
+            "fusec",
+            layers.Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM, bias=True),
+        )
         self._up("up3")
-        self.add("logits", ConvTranspose2D(classes, 3, 2))
-        self.add("probabilities", Softmax())
+        self.add("logits", layers.ConvTranspose2D(classes, 3, 2))
+        self.add("probabilities", layers.Softmax())
 
     def _scaled(self, channels: int) -> int:
         return max(1, channels * self._width // WIDTH)
 
-    def _normed(self, name: str, layer: Layer, *inputs: str) -> str:
+    def _normed(self, name: str, layer: layers.Layer, *inputs: str) -> str:
         self.add(name, layer, *inputs)
-        self.add(f"{name}_norm", BatchNorm())
+        self.add(f"{name}_norm", layers.BatchNorm())
         return name
 
     def _relu(self, name: str) -> str:
-        return self.add(f"{name}_relu", ReLU())
+        return self.add(f"{name}_relu", layers.ReLU())
 
     def _up(self, name: str) -> str:
         """Add a transposed convolution that doubles the sides of the map."""
-        self._normed(name, ConvTranspose2D(self._scaled(DECODER), 3, 2))
+        self._normed(name, layers.ConvTranspose2D(self._scaled(DECODER), 3, 2))
         return self._relu(name)
 
     def _separable(
         self, name: str, channels: int, *, normed: bool = False, stride: int = 1, rate: int = 1
     ) -> str:
-        self.add(f"{name}_depthwise", DepthwiseConv2D(3, stride, rate))
+        self.add(f"{name}_depthwise", layers.DepthwiseConv2D(3, stride, rate))
         add = self._normed if normed else self.add
-        return add(name, Conv2D(self._scaled(channels), 1))
+        return add(name, layers.Conv2D(self._scaled(channels), 1))
 
     def _entry_block(self, name: str, channels: int) -> None:
         """Add a block that halves the map, without a final activation."""
@@ -183,5 +173,5 @@ class _Network(GraphBuilder):
 
     def _shortcut(self, name: str, read: str, channels: int, stride: int) -> None:
         made = self.last
-        self._normed(f"{name}_skip", Conv2D(self._scaled(channels), 1, stride), read)
-        self.add(f"{name}_add", Add(), made, self.last)
+        self._normed(f"{name}_skip", layers.Conv2D(self._scaled(channels), 1, stride), read)
+        self.add(f"{name}_add", layers.Add(), made, self.last)

@@ -11,26 +11,7 @@ from __future__ import annotations
 
 from aiperf_hpc.config import ExtremeWeatherConfig
 from aiperf_hpc.errors import GraphError
-from aiperf_hpc.graph import (
-    Add,
-    Conv2D,
-    Detector,
-    Distribution,
-    Graph,
-    Input,
-    MaxPool2D,
-    NearestResize2D,
-    Node,
-    PositionwiseDense,
-    ProposalHead,
-    Proposals,
-    RegionAlign,
-    RegionAverage,
-    RegionConv2D,
-    RegionFlatten,
-    ReLU,
-    Shape,
-)
+from aiperf_hpc.graph import Distribution, Graph, Node, Shape, layers
 from aiperf_hpc.graph.layers.regions import RATIOS
 from aiperf_hpc.morphism.resnet import EXPANSION, ResNetBuilder
 
@@ -75,11 +56,18 @@ class _Network(ResNetBuilder):
     def __init__(self, image: Shape, boxes: Shape, settings: ExtremeWeatherConfig) -> None:
         self._settings = settings
         self._image = image
-        super().__init__(Node(INPUT, Input(image)), Node(BOXES, Input(boxes, "int32")))
+        super().__init__(
+            Node(INPUT, layers.Input(image)), Node(BOXES, layers.Input(boxes, "int32"))
+        )
         self._sizes: dict[str, tuple[int, int]] = {}
         """Height and width of the outputs of the stages."""
 
-    def _stage(self, number: int, source: str, conv: type[Conv2D | RegionConv2D] = Conv2D) -> str:
+    def _stage(
+        self,
+        number: int,
+        source: str,
+        conv: type[layers.Conv2D | layers.RegionConv2D] = layers.Conv2D,
+    ) -> str:
         """Add a stage of ResNet-50, numbered from 2 to 5 as in the names of features (C4)."""
         for block in range(self._settings.blocks[number - 2]):
             strides = (1, 2 if block == 0 and number > 2 else 1)
@@ -89,8 +77,8 @@ class _Network(ResNetBuilder):
 
     def _trunk(self, last: int) -> list[str]:
         """Add the stem and the stages up to ``last``; return the names of the stages' outputs."""
-        source = self.conv_norm_relu("stem", INPUT, Conv2D(self._settings.width, 7, 2))
-        source = self.add("stem_pool", MaxPool2D(3, 2), source)
+        source = self.conv_norm_relu("stem", INPUT, layers.Conv2D(self._settings.width, 7, 2))
+        source = self.add("stem_pool", layers.MaxPool2D(3, 2), source)
         found = []
         for number in range(2, last + 1):
             source = self._stage(number, source)
@@ -107,14 +95,16 @@ class _Network(ResNetBuilder):
         """Add all layers of the variant on a feature pyramid."""
         settings = self._settings
         levels = self._pyramid(self._trunk(5))
-        levels.append(self.add("p6", MaxPool2D(1, 2), levels[-1]))
+        levels.append(self.add("p6", layers.MaxPool2D(1, 2), levels[-1]))
         regions, rows = self._proposed(levels, STRIDES, settings.fpn_channels, len(RATIOS))
-        align = RegionAlign(FPN_SIZE, STRIDES[:-1])
+        align = layers.RegionAlign(FPN_SIZE, STRIDES[:-1])
         last = self.add("features", align, regions, *levels[:-1])
-        last = self.add("flat", RegionFlatten(), last)
+        last = self.add("flat", layers.RegionFlatten(), last)
         for number in (1, 2):
-            last = self.add(f"dense{number}", PositionwiseDense(settings.box_head_width), last)
-            last = self.add(f"dense{number}_relu", ReLU(), last)
+            last = self.add(
+                f"dense{number}", layers.PositionwiseDense(settings.box_head_width), last
+            )
+            last = self.add(f"dense{number}_relu", layers.ReLU(), last)
         self._detected(rows, regions, last, classes)
 
     def _pyramid(self, stages: list[str]) -> list[str]:
@@ -123,16 +113,19 @@ class _Network(ResNetBuilder):
         for number, stage in reversed(list(enumerate(stages, 2))):
             lateral = self._biased(f"lateral{number}", 1, stage)
             if above:
-                resized = NearestResize2D(*self._sizes[stage])
+                resized = layers.NearestResize2D(*self._sizes[stage])
                 larger = self.add(f"larger{number}", resized, above)
-                lateral = self.add(f"merged{number}", Add(), lateral, larger)
+                lateral = self.add(f"merged{number}", layers.Add(), lateral, larger)
             above = lateral
             found.append(self._biased(f"p{number}", 3, lateral))
         return found[::-1]
 
     def _biased(self, name: str, kernel: int, source: str) -> str:
-        layer = Conv2D(
-            self._settings.fpn_channels, kernel, initial=Distribution.GLOROT_UNIFORM, bias=True
+        layer = layers.Conv2D(
+            self._settings.fpn_channels,
+            kernel,
+            initial=Distribution.GLOROT_UNIFORM,
+            bias=True,
         )
         return self.add(name, layer, source)
 
@@ -142,17 +135,17 @@ class _Network(ResNetBuilder):
         width = EXPANSION * 4 * self._settings.width
         anchors = len(RATIOS) * len(self._settings.anchors)
         regions, rows = self._proposed([features], (C4_STRIDE,), width, anchors)
-        last = self.add("features", RegionAlign(C4_SIZE, (C4_STRIDE,)), regions, features)
-        last = self._stage(5, last, RegionConv2D)
-        self._detected(rows, regions, self.add("average", RegionAverage(), last), classes)
+        last = self.add("features", layers.RegionAlign(C4_SIZE, (C4_STRIDE,)), regions, features)
+        last = self._stage(5, last, layers.RegionConv2D)
+        self._detected(rows, regions, self.add("average", layers.RegionAverage(), last), classes)
 
     def _proposed(
         self, levels: list[str], strides: tuple[int, ...], channels: int, anchors: int
     ) -> tuple[str, str]:
         """Add the region proposal network; return the names of its regions and its rows."""
         settings, (height, width, _) = self._settings, self._image
-        rows = self.add("proposal_rows", ProposalHead(channels, anchors), *levels)
-        proposals = Proposals(
+        rows = self.add("proposal_rows", layers.ProposalHead(channels, anchors), *levels)
+        proposals = layers.Proposals(
             count=settings.regions_per_image,
             before=settings.pre_nms_top_n,
             kept=settings.post_nms_top_n,
@@ -164,7 +157,7 @@ class _Network(ResNetBuilder):
         return self.add("regions", proposals, rows, BOXES), rows
 
     def _detected(self, rows: str, regions: str, features: str, classes: int) -> None:
-        score = PositionwiseDense(classes + 1, Distribution.NORMAL_HUNDREDTH)
-        shift = PositionwiseDense(4 * (classes + 1), Distribution.NORMAL_THOUSANDTH)
+        score = layers.PositionwiseDense(classes + 1, Distribution.NORMAL_HUNDREDTH)
+        shift = layers.PositionwiseDense(4 * (classes + 1), Distribution.NORMAL_THOUSANDTH)
         scores, shifts = self.add("scores", score, features), self.add("shifts", shift, features)
-        self.add("detected", Detector(), rows, regions, scores, shifts)
+        self.add("detected", layers.Detector(), rows, regions, scores, shifts)

@@ -14,22 +14,7 @@ import math
 
 from aiperf_hpc.config import CosmoFlowConfig
 from aiperf_hpc.errors import GraphError
-from aiperf_hpc.graph import (
-    Conv3D,
-    Dense,
-    Distribution,
-    Dropout,
-    Flatten,
-    Graph,
-    GraphBuilder,
-    Input,
-    LeakyReLU,
-    MaxPool3D,
-    Node,
-    Scale,
-    Shape,
-    Tanh,
-)
+from aiperf_hpc.graph import Distribution, Graph, GraphBuilder, Node, Shape, layers
 
 INPUT, TARGETS = "volume", "values"
 """Names of the network's input and of the targets of its output."""
@@ -50,13 +35,13 @@ LEAST_CELLS, MOST_STAGES = 2, 5
 class _Chain(GraphBuilder):
     """A network under construction; each node reads the previous one."""
 
-    def convolutions(self, number: int, width: int, kernel: int, relu: LeakyReLU) -> None:
+    def convolutions(self, number: int, width: int, kernel: int, relu: layers.LeakyReLU) -> None:
         """Add convolutions with pooling, each with twice the previous channels, and flatten."""
         for stage in range(1, number + 1):
-            self.add(f"conv{stage}", Conv3D(width * 2 ** (stage - 1), kernel, bias=True))
+            self.add(f"conv{stage}", layers.Conv3D(width * 2 ** (stage - 1), kernel, bias=True))
             self.add(f"conv{stage}_relu", relu)
-            self.add(f"conv{stage}_pool", MaxPool3D(POOL, POOL))
-        self.add("flat", Flatten())
+            self.add(f"conv{stage}_pool", layers.MaxPool3D(POOL, POOL))
+        self.add("flat", layers.Flatten())
 
 
 def cosmoflow(volume: Shape, outputs: int, settings: CosmoFlowConfig) -> Graph:
@@ -77,15 +62,17 @@ def cosmoflow(volume: Shape, outputs: int, settings: CosmoFlowConfig) -> Graph:
             f"a volume of {volume}: each side must be a multiple of {factor}, since the network "
             f"halves it {settings.conv_layers} times; see model.cosmoflow.conv_layers"
         )
-    chain = _Chain(Node(INPUT, Input(volume)))
-    chain.convolutions(settings.conv_layers, settings.width, settings.kernel_size, LeakyReLU(SLOPE))
+    chain = _Chain(Node(INPUT, layers.Input(volume)))
+    chain.convolutions(
+        settings.conv_layers, settings.width, settings.kernel_size, layers.LeakyReLU(SLOPE)
+    )
     for number, units in enumerate(HIDDEN, 1):
-        chain.add(f"dense{number}", Dense(units, Distribution.GLOROT_UNIFORM, settings.l2))
-        chain.add(f"dense{number}_relu", LeakyReLU(SLOPE))
-        chain.add(f"dense{number}_drop", Dropout(settings.dropout))
-    chain.add("dense3", Dense(outputs, Distribution.GLOROT_UNIFORM))
-    chain.add("dense3_tanh", Tanh())
-    chain.add("parameters", Scale(RANGE))
+        chain.add(f"dense{number}", layers.Dense(units, Distribution.GLOROT_UNIFORM, settings.l2))
+        chain.add(f"dense{number}_relu", layers.LeakyReLU(SLOPE))
+        chain.add(f"dense{number}_drop", layers.Dropout(settings.dropout))
+    chain.add("dense3", layers.Dense(outputs, Distribution.GLOROT_UNIFORM))
+    chain.add("dense3_tanh", layers.Tanh())
+    chain.add("parameters", layers.Scale(RANGE))
     return chain.graph()
 
 
@@ -102,12 +89,12 @@ def small_regression(volume: Shape, outputs: int, width: int) -> Graph:
     """
     if len(set(volume[:3])) > 1 or volume[0] < 2 * LEAST_CELLS:
         raise GraphError(f"a volume of {volume}: it must be a cube of at least 4 cells a side")
-    chain = _Chain(Node(INPUT, Input(volume)))
+    chain = _Chain(Node(INPUT, layers.Input(volume)))
     stages = min(MOST_STAGES, int(math.log2(volume[0] / LEAST_CELLS)))
-    chain.convolutions(stages, width, 3, LeakyReLU())
-    chain.add("dense1", Dense(SMALL_HIDDEN))
-    chain.add("dense1_relu", LeakyReLU())
-    chain.add("dense1_drop", Dropout(SMALL_DROPOUT))
-    chain.add("dense2", Dense(outputs))
-    chain.add("values", Tanh())
+    chain.convolutions(stages, width, 3, layers.LeakyReLU())
+    chain.add("dense1", layers.Dense(SMALL_HIDDEN))
+    chain.add("dense1_relu", layers.LeakyReLU())
+    chain.add("dense1_drop", layers.Dropout(SMALL_DROPOUT))
+    chain.add("dense2", layers.Dense(outputs))
+    chain.add("values", layers.Tanh())
     return chain.graph()

@@ -23,16 +23,8 @@ from aiperf_hpc.replica.data.generated import (
     SampleCache,
     content_sha256,
 )
+from aiperf_hpc.replica.data.weather import phenomena
 from aiperf_hpc.replica.data.weather.fields import FORMULA, field_words, make_fields
-from aiperf_hpc.replica.data.weather.phenomena import (
-    AROUND,
-    Floats,
-    Kind,
-    Mask,
-    Phenomenon,
-    draw,
-    phenomenon_words,
-)
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 BOX_CHANNELS = (
@@ -47,7 +39,7 @@ MASK_CHANNELS = (
     "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
     "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
 )  # fmt: skip
-CLASSES = {Kind.RIVER: 2, Kind.CYCLONE: 1}
+CLASSES = {phenomena.Kind.RIVER: 2, phenomena.Kind.CYCLONE: 1}
 """Number of classes in a mask; 0 is the background. Cells of both phenomena have the last."""
 
 Integers = NDArray[np.int32]
@@ -59,7 +51,7 @@ class Labels(NamedTuple):
     name: str
     """Name of the labels' array."""
     spec: TensorSpec
-    make: Callable[[Sequence[Phenomenon], Sequence[Mask]], Integers]
+    make: Callable[[Sequence[phenomena.Phenomenon], Sequence[phenomena.Mask]], Integers]
     """Returns a sample's labels from its phenomena and the cells of each of them."""
     read: bool
     """Whether the network also reads the labels in training, in addition to the loss."""
@@ -87,15 +79,15 @@ def load_masks(config: DatasetConfig, cores: int) -> GeneratedDataset:
     return _load(config, MASK_CHANNELS, labels, weaker=False)
 
 
-def boxes(planted: Sequence[Phenomenon], marked: Sequence[Mask]) -> Integers:
+def boxes(planted: Sequence[phenomena.Phenomenon], marked: Sequence[phenomena.Mask]) -> Integers:
     """Return the boxes of a sample, int32 (15, 5)."""
     found = np.full((MOST_BOXES, 5), NONE, np.int32)
     for row, each, cells in zip(found, planted, marked, strict=False):
-        row[:] = (*box(cells, each.along / AROUND), int(each.kind))
+        row[:] = (*box(cells, each.along / phenomena.AROUND), int(each.kind))
     return found
 
 
-def box(cells: Mask, middle: float) -> tuple[int, int, int, int]:
+def box(cells: phenomena.Mask, middle: float) -> tuple[int, int, int, int]:
     """Return the box of marked cells, (top, left, bottom, right), excluding bottom and right.
 
     Args:
@@ -111,7 +103,7 @@ def box(cells: Mask, middle: float) -> tuple[int, int, int, int]:
     return int(rows[0]), left, int(rows[-1]) + 1, right
 
 
-def mask(planted: Sequence[Phenomenon], marked: Sequence[Mask]) -> Integers:
+def mask(planted: Sequence[phenomena.Phenomenon], marked: Sequence[phenomena.Mask]) -> Integers:
     """Return each cell's class, int32 (height, width)."""
     found = np.zeros(marked[0].shape, np.int32)
     for kind, number in CLASSES.items():
@@ -153,7 +145,7 @@ def _load(
     )
 
     def make_sample(part: int, sample: int) -> _Sample:
-        planted = draw(part, sample, weaker=weaker)
+        planted = phenomena.draw(part, sample, weaker=weaker)
         fields, marked = make_fields(channels, height, part, sample, planted)
         return _Sample(fields.astype(np.float16), labels.make(planted, marked))
 
@@ -161,7 +153,7 @@ def _load(
 
     def make(part: int, chosen: NDArray[np.intp]) -> Batch:
         samples = [cache.get(part, each) for each in chosen.tolist()]
-        fields: Floats = np.stack([each.fields for each in samples]).astype(np.float32)
+        fields: phenomena.Floats = np.stack([each.fields for each in samples]).astype(np.float32)
         found = np.stack([each.labels for each in samples])
         inputs = {"image": fields} | ({labels.name: found} if labels.read else {})
         return Batch(inputs, {labels.name: found})
@@ -182,7 +174,7 @@ def weather_sha256(config: DatasetConfig, channels: Sequence[str], *, weaker: bo
         (FORMULA, config.image_size, *counts, int(weaker), *channels),
         config.train_samples,
         lambda sample: (
-            phenomenon_words(TRAINING, sample),
+            phenomena.phenomenon_words(TRAINING, sample),
             field_words(channels[0], cells, TRAINING, sample),
         ),
     )

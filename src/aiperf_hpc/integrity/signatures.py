@@ -17,14 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_ssh_private_key,
-)
 
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of, restated
 from aiperf_hpc.untrusted.files import open_regular, text_of
@@ -83,7 +77,9 @@ class PrivateKey:
 
     def __init__(self, key: Ed25519PrivateKey, name: str = "") -> None:
         self._key = key
-        raw = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        raw = key.public_key().public_bytes(
+            serialization.Encoding.Raw, serialization.PublicFormat.Raw
+        )
         self.public = PublicKey(raw, name)
 
     def sign(self, message: bytes, namespace: str) -> bytes:
@@ -107,7 +103,11 @@ def make_key(path: Path, name: str) -> PublicKey:
         raise UsageError("the name of a key must be one line of text")
     key = Ed25519PrivateKey.generate()
     public = PrivateKey(key, name).public
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
     beside = public_path(path)
     try:
         if beside.exists():
@@ -138,7 +138,7 @@ def load_private_key(path: Path) -> PrivateKey:
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise UsageError(f"others may read the private key {path}: `chmod 600 {path}`")
     try:
-        key = load_ssh_private_key(content, password=None)
+        key = serialization.load_ssh_private_key(content, password=None)
     except TypeError:
         raise UsageError(
             f"the key {path} has a passphrase: sign with `ssh-keygen -Y sign`, which asks for it"

@@ -7,24 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import rfc3161_client as rfc3161
+from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.x509 import (
-    Certificate,
-    DuplicateExtension,
-    InvalidVersion,
-    load_der_x509_certificate,
-    load_pem_x509_certificates,
-)
-from rfc3161_client import (
-    HashAlgorithm,
-    PKIStatus,
-    TimeStampRequest,
-    TimestampRequestBuilder,
-    TimeStampResponse,
-    VerificationError,
-    VerifierBuilder,
-    decode_timestamp_response,
-)
 
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.run.journal_digest import JournalDigest
@@ -33,7 +18,12 @@ from aiperf_hpc.untrusted.files import bytes_of
 
 RESOLUTION: Final = 1.0
 """Seconds by which the true time may exceed the stamp: most authorities stamp whole seconds."""
-BAD_CERTIFICATE: Final = (ValueError, InvalidVersion, DuplicateExtension, UnsupportedAlgorithm)
+BAD_CERTIFICATE: Final = (
+    ValueError,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    UnsupportedAlgorithm,
+)
 """Exceptions raised by reading a fabricated certificate."""
 
 
@@ -55,9 +45,14 @@ def message_of(run: str, digest: JournalDigest) -> bytes:
     return f"aiperf-hpc head {run} {digest.bytes} {digest.sha256}\n".encode()
 
 
-def request_of(message: bytes) -> TimeStampRequest:
+def request_of(message: bytes) -> rfc3161.TimeStampRequest:
     """Return a request to stamp a message."""
-    return TimestampRequestBuilder().data(message).hash_algorithm(HashAlgorithm.SHA256).build()
+    return (
+        rfc3161.TimestampRequestBuilder()
+        .data(message)
+        .hash_algorithm(rfc3161.HashAlgorithm.SHA256)
+        .build()
+    )
 
 
 def check_stamp(run: str, event: TimeStamped) -> Stamp:
@@ -65,34 +60,34 @@ def check_stamp(run: str, event: TimeStamped) -> Stamp:
     return stamp_of(_decoded(event), message_of(run, event.digest))
 
 
-def is_trusted(run: str, event: TimeStamped, roots: Sequence[Certificate]) -> bool:
+def is_trusted(run: str, event: TimeStamped, roots: Sequence[x509.Certificate]) -> bool:
     """Return whether a timestamp's signature chains to one of the trusted certificates."""
     response, message = _decoded(event), message_of(run, event.digest)
     return any(_is_below(root, response, message) for root in roots)
 
 
-def _is_below(root: Certificate, response: TimeStampResponse, message: bytes) -> bool:
+def _is_below(root: x509.Certificate, response: rfc3161.TimeStampResponse, message: bytes) -> bool:
     inside = [each for each in _certificates(response) if each != root]
-    verifier = VerifierBuilder(roots=[root], intermediates=inside).build()
+    verifier = rfc3161.VerifierBuilder(roots=[root], intermediates=inside).build()
     try:
         return verifier.verify_message(response, message)
-    except (VerificationError, *BAD_CERTIFICATE):
+    except (rfc3161.VerificationError, *BAD_CERTIFICATE):
         return False
 
 
-def _certificates(response: TimeStampResponse) -> list[Certificate]:
+def _certificates(response: rfc3161.TimeStampResponse) -> list[x509.Certificate]:
     try:
-        return [load_der_x509_certificate(each) for each in response.signed_data.certificates]
+        return [x509.load_der_x509_certificate(each) for each in response.signed_data.certificates]
     except BAD_CERTIFICATE:
         return []
 
 
-def read_roots(files: Sequence[Path]) -> tuple[Certificate, ...]:
+def read_roots(files: Sequence[Path]) -> tuple[x509.Certificate, ...]:
     """Return the certificates in PEM files. Raises UsageError if a file has none."""
-    found: list[Certificate] = []
+    found: list[x509.Certificate] = []
     for path in files:
         try:
-            found += load_pem_x509_certificates(bytes_of(path, 10_000_000))
+            found += x509.load_pem_x509_certificates(bytes_of(path, 10_000_000))
         except OSError as error:
             raise UsageError(f"cannot read {path}: {reason_of(error)}") from None
         except BAD_CERTIFICATE:
@@ -100,24 +95,24 @@ def read_roots(files: Sequence[Path]) -> tuple[Certificate, ...]:
     return tuple(found)
 
 
-def _decoded(event: TimeStamped) -> TimeStampResponse:
+def _decoded(event: TimeStamped) -> rfc3161.TimeStampResponse:
     try:
         return parsed(b64decode(event.response, validate=True))
     except ValueError:
         raise NoStampError("it is not a timestamp") from None
 
 
-def parsed(content: bytes) -> TimeStampResponse:
+def parsed(content: bytes) -> rfc3161.TimeStampResponse:
     """Parse a response. Raises NoStampError if it is malformed."""
     try:
-        return decode_timestamp_response(content)
+        return rfc3161.decode_timestamp_response(content)
     except ValueError:
         raise NoStampError("it is not an RFC 3161 timestamp") from None
 
 
-def stamp_of(response: TimeStampResponse, message: bytes) -> Stamp:
+def stamp_of(response: rfc3161.TimeStampResponse, message: bytes) -> Stamp:
     """Return the time in a response. Raises NoStampError if it does not stamp ``message``."""
-    if response.status != PKIStatus.GRANTED:
+    if response.status != rfc3161.PKIStatus.GRANTED:
         raise NoStampError(f"the request was refused with status {response.status}")
     try:
         info = response.tst_info

@@ -11,18 +11,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from aiperf_hpc.formatting import size
+from aiperf_hpc.system import summary
 from aiperf_hpc.system.description import Accelerator, NodeDescription, Processors
 from aiperf_hpc.system.site import SiteDescription
-from aiperf_hpc.system.summary import (
-    MachineSummary,
-    NodeGroup,
-    caches,
-    clock,
-    node_line,
-    nodes,
-    port_text,
-    times,
-)
 
 Description = dict[str, str | dict[str, str]]
 FRAMEWORKS: Final = ("PyTorch", "TensorFlow")
@@ -30,7 +21,7 @@ NEEDED: Final = ("submitter", "division", "status", "system_name")
 """Fields that are required for a submission."""
 
 
-def system_description(machine: MachineSummary) -> Description:
+def system_description(machine: summary.MachineSummary) -> Description:
     """Return the description of a machine; unknown fields are empty.
 
     If the nodes differ, it describes the largest group, and the notes list the other groups.
@@ -85,7 +76,7 @@ def unknown(description: Description) -> list[str]:
     return [name for name, value in description.items() if not value]
 
 
-def _of_machine(machine: MachineSummary, group: NodeGroup | None) -> Description:
+def _of_machine(machine: summary.MachineSummary, group: summary.NodeGroup | None) -> Description:
     if group is None:
         return {}
     node = group.node
@@ -94,8 +85,10 @@ def _of_machine(machine: MachineSummary, group: NodeGroup | None) -> Description
         found |= dict(_of_processors(node.processors))
     if node.memory is not None:
         found["host_memory_capacity"] = size(node.memory.total_bytes)
-    ports = Counter(port_text(port) for port in node.network if not port.virtual)
-    found["host_networking"] = "; ".join(times(count, what) for what, count in ports.items())
+    ports = Counter(summary.port_text(port) for port in node.network if not port.virtual)
+    found["host_networking"] = "; ".join(
+        summary.times(count, what) for what, count in ports.items()
+    )
     for held in node.file_systems[:1]:
         found["host_storage_type"] = held.type
         found["host_storage_capacity"] = size(held.total_bytes) if held.total_bytes else ""
@@ -106,11 +99,11 @@ def _of_processors(processors: Processors) -> Iterator[tuple[str, str]]:
     sockets, cores = processors.sockets, processors.cores
     yield "host_processor_model_name", processors.model or ""
     yield "host_processor_vcpu_count", str(processors.threads)
-    yield "host_processor_caches", caches(processors)
+    yield "host_processor_caches", summary.caches(processors)
     yield "host_processors_per_node", str(sockets or "")
     yield "host_processor_core_count", str(cores // sockets) if cores and sockets else ""
     clocks = [("base", processors.base_mhz), ("at most", processors.max_mhz)]
-    said = [f"{what} {clock(mhz)}" for what, mhz in clocks if mhz is not None]
+    said = [f"{what} {summary.clock(mhz)}" for what, mhz in clocks if mhz is not None]
     yield "host_processor_frequency", ", ".join(said)
 
 
@@ -139,7 +132,7 @@ def _of_accelerator(accelerator: Accelerator) -> Iterator[tuple[str, str]]:
         yield "accelerator_interconnect", f"{accelerator.links} links of {accelerator.vendor}'s"
 
 
-def _of_software(machine: MachineSummary, group: NodeGroup | None) -> Description:
+def _of_software(machine: summary.MachineSummary, group: summary.NodeGroup | None) -> Description:
     libraries = {name: " and ".join(said) for name, said in machine.libraries.items()}
     frameworks = [f"{name} {libraries.pop(name)}" for name in FRAMEWORKS if name in libraries]
     system = group.node.operating_system if group is not None else None
@@ -156,14 +149,14 @@ def _of_software(machine: MachineSummary, group: NodeGroup | None) -> Descriptio
     }
 
 
-def _drivers(group: NodeGroup | None) -> list[str]:
+def _drivers(group: summary.NodeGroup | None) -> list[str]:
     found = group.node.accelerators if group is not None else ()
     return sorted({each.driver for each in found if each.driver})
 
 
-def _other_nodes(machine: MachineSummary) -> Iterator[str]:
+def _other_nodes(machine: summary.MachineSummary) -> Iterator[str]:
     for group in machine.nodes[1:]:
-        yield f"besides {nodes(group.count)} of {node_line(group.node)}"
+        yield f"besides {summary.nodes(group.count)} of {summary.node_line(group.node)}"
     for group in machine.nodes[:1]:
         if len(machine.nodes) > 1:
-            yield f"the fields describe {group.count} of the {nodes(machine.node_count)}"
+            yield f"the fields describe {group.count} of the {summary.nodes(machine.node_count)}"
