@@ -85,7 +85,7 @@ def _of_its_parts(workload: Workload, config: RunConfig) -> Iterator[str]:
 
 def _of_its_target(metric: QualityMetric, target: float | None) -> Iterator[str]:
     """Yield messages for an impossible target."""
-    if target is not None and not metric.can_reach(target):
+    if target is not None and not metric.reaches(metric.perfect, target):
         yield f"training.target={target:g}: no {metric.label} is better than {metric.perfect:g}"
     if target is not None and target < 0.0:
         yield (

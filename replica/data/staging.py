@@ -37,10 +37,6 @@ HEARTBEAT_SECONDS = 5.0
 V = TypeVar("V", bound=Value)
 
 
-def _silent(line: str) -> None:
-    del line
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of a preparation."""
@@ -53,9 +49,9 @@ class Options:
     """Number of threads."""
     restart: bool = False
     """Discard the files of an interrupted preparation."""
-    report: Callable[[str], None] = _silent
+    report: Callable[[str], None] = lambda line: None
     """Receives lines for people."""
-    complain: Callable[[str], None] = _silent
+    complain: Callable[[str], None] = lambda line: None
     """Receives a line for each problem if there are several."""
     progress: ShowProgress = not_shown
 

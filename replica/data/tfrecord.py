@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -156,12 +156,6 @@ def of_bytes(value: bytes) -> bytes:
 def of_integer(value: int) -> bytes:
     """Return a feature with a single non-negative integer."""
     return _field(_INTEGER_LIST, _field(1, _varint(value)))
-
-
-def of_floats(values: Iterable[float]) -> bytes:
-    """Return a feature with a list of floats, rounded to 32 bits."""
-    numbers = tuple(values)
-    return _field(_FLOAT_LIST, _field(1, struct.pack(f"<{len(numbers)}f", *numbers)))
 
 
 def features_of(content: Buffer) -> dict[bytes, Feature]:

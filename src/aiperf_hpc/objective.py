@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
@@ -57,12 +57,6 @@ class QualityMetric:
     """Computes the recorded sums from the rows of all samples, each a number or a list of numbers;
     None if there are no rows."""
 
-    names: frozenset[str] = field(init=False)
-    """Names of the recorded sums as a set."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", frozenset(self.sums))
-
     def __reduce__(self) -> tuple[Callable[[str], QualityMetric], tuple[str]]:
         """Pickle the metric by its name, because lambdas cannot be pickled."""
         return quality_metric_named, (self.name,)
@@ -74,7 +68,7 @@ class QualityMetric:
 
     def check(self, sums: Sums, samples: int) -> None:
         """Raise ValueError if the sums are impossible for the number of samples."""
-        if len(sums) != len(self.sums) or not sums.keys() >= self.names:
+        if sums.keys() != set(self.sums):
             raise ValueError(f"{self.name} has the sums {sorted(self.sums)}, not {sorted(sums)}")
         if problem := self.impossible(sums, samples):
             raise ValueError(problem)
@@ -86,10 +80,6 @@ class QualityMetric:
     def reaches(self, quality: float, target: float) -> bool:
         """Return whether a quality is at least as good as a target."""
         return self.objective_value(quality) >= self.objective_value(target)
-
-    def can_reach(self, target: float) -> bool:
-        """Return whether a target is possible."""
-        return self.reaches(self.perfect, target)
 
     def regulated_error(self, sums: Sums, samples: int) -> float | None:
         """Return the error for the regulated score, at least the resolution, or None if undefined.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,9 +17,14 @@ from numpy.typing import NDArray
 from aiperf_hpc.replica.data import cosmoflow, deepcam, extremeweather
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.cosmoflow import Sample
-from aiperf_hpc.replica.data.tfrecord import example, of_bytes, of_floats, write_record
+from aiperf_hpc.replica.data.tfrecord import example, of_bytes, write_record
 from aiperf_hpc.replica.data.weather.datasets import BOX_CHANNELS
 from aiperf_hpc.replica.data.weather.fields import CHANNELS
+
+
+def of_floats(values: Sequence[float]) -> bytes:
+    """Return a feature with a list of floats: as of bytes, but in the field ``float_list``."""
+    return b"\x12" + of_bytes(struct.pack(f"<{len(values)}f", *values))[1:]
 
 
 class OfficialSource(NamedTuple):

@@ -9,6 +9,7 @@ engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -63,11 +64,7 @@ def train(
     records = _shuffled(_records(dataset, shards, together), dataset, seed, epoch)
     records = _part(records, dataset.info.train_samples, batch_size, part)
     size = dataset.info.input_shape("image")[0]
-
-    def random(image: Tensor, crop: Tensor) -> Tensor:
-        return _random(image, crop, size)
-
-    cut = random if dataset.augment else _centre(size)
+    cut = partial(_random, size=size) if dataset.augment else _centre(size)
     return _batches(dataset, _Reading(shards, together), records, cut, batch_size, part)
 
 
@@ -98,12 +95,6 @@ def _part(records: Tensor, samples: int, batch_size: int, part: Part) -> Tensor:
         return tf.logical_and(within >= first, within < last)
 
     return records.enumerate().filter(is_own).map(as_written(lambda _, sample: sample))
-
-
-def _part_size(batch_size: int, part: Part) -> int:
-    """Return the number of a rank's samples in a full batch, the size of its batches."""
-    first, last = part.bounds(batch_size)
-    return max(1, last - first)
 
 
 def _records(
@@ -171,7 +162,8 @@ def _batches(
     options.threading.private_threadpool_size = dataset.parallel
     options.threading.max_intra_op_parallelism = 1
     batches = records.map(prepared, num_parallel_calls=dataset.parallel, deterministic=True)
-    batches = batches.batch(_part_size(batch_size, part)).prefetch(2).with_options(options)
+    first, last = part.bounds(batch_size)
+    batches = batches.batch(max(1, last - first)).prefetch(2).with_options(options)
     done = 0
     missing = reading.own_samples(batch_size, part)
     problem = ""

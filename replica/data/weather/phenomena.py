@@ -31,6 +31,7 @@ _WORDS = 96
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
+Range = tuple[float, float]
 
 
 class Kind(IntEnum):
@@ -186,11 +187,15 @@ def draw(part: int, sample: int, *, weaker: bool) -> list[Phenomenon]:
     cyclones, depressions, lows = (int(next(drawn) * n) for n in (4, 3, 3))
     rivers = sum(next(drawn) < 0.5 for _ in range(2))
     found: list[Phenomenon] = []
-    found += [_tropical(Kind.CYCLONE, 30.0, 70.0, drawn) for _ in range(1 + cyclones)]
+    tropics, middle = (15.0, 40.0), (45.0, 65.0)
+    for _ in range(1 + cyclones):
+        found.append(_cyclone(Kind.CYCLONE, tropics, 1.0, (30.0, 70.0), drawn))
     found += [_river(drawn) for _ in range(rivers)]
     if weaker:
-        found += [_tropical(Kind.DEPRESSION, 10.0, 20.0, drawn) for _ in range(depressions)]
-        found += [_extratropical(drawn) for _ in range(lows)]
+        for _ in range(depressions):
+            found.append(_cyclone(Kind.DEPRESSION, tropics, 1.0, (10.0, 20.0), drawn))
+        for _ in range(lows):
+            found.append(_cyclone(Kind.EXTRATROPICAL, middle, 3.0, (20.0, 45.0), drawn))
     return found
 
 
@@ -207,23 +212,15 @@ def _hemisphere(drawn: Iterator[float]) -> float:
     return math.copysign(1.0, next(drawn) - 0.5)
 
 
-def _tropical(kind: Kind, shallow: float, deep: float, drawn: Iterator[float]) -> Cyclone:
+def _cyclone(
+    kind: Kind, latitudes: Range, size: float, depths: Range, drawn: Iterator[float]
+) -> Cyclone:
     return Cyclone(
         kind,
-        latitude=_hemisphere(drawn) * _between(15.0, 40.0, drawn),
+        latitude=_hemisphere(drawn) * _between(*latitudes, drawn),
         along=_between(0.0, AROUND, drawn),
-        radius=_between(2.2, 4.3, drawn),
-        depth=_between(shallow, deep, drawn),
-    )
-
-
-def _extratropical(drawn: Iterator[float]) -> Cyclone:
-    return Cyclone(
-        Kind.EXTRATROPICAL,
-        latitude=_hemisphere(drawn) * _between(45.0, 65.0, drawn),
-        along=_between(0.0, AROUND, drawn),
-        radius=3.0 * _between(2.2, 4.3, drawn),
-        depth=_between(20.0, 45.0, drawn),
+        radius=size * _between(2.2, 4.3, drawn),
+        depth=_between(*depths, drawn),
     )
 
 

@@ -117,7 +117,7 @@ def _describe(error: ErrorDetails) -> str:
     location, key = [part for part in error["loc"] if isinstance(part, str)], _key(error)
     if error["type"] == "extra_forbidden":
         present = SETTINGS.get(".".join(location))
-        known = _keys(location[:-1])
+        known = _model(location[:-1]).model_fields
         hint = f"; did you mean '{present}'?" if present else did_you_mean(location[-1], known)
         return f"unknown key '{key}'{hint}"
     message = message_of(error)
@@ -140,10 +140,6 @@ def _model(location: list[str]) -> type[BaseModel]:
             break
         model = annotation
     return model
-
-
-def _keys(location: list[str]) -> list[str]:
-    return list(_model(location).model_fields)
 
 
 def _field(location: list[str]) -> FieldInfo | None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
 from aiperf_hpc.errors import GraphError, restated
@@ -220,32 +221,11 @@ def _sorted(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     for node in nodes:
         for source in node.inputs:
             require(source in by_name, f"node {node.name!r} reads {source!r}, which does not exist")
-    return tuple(_topological_order(by_name))
-
-
-def _topological_order(by_name: Mapping[str, Node]) -> list[Node]:
-    """Depth-first order without recursion; stable for nodes that are already in order."""
-    ordered: list[Node] = []
-    done: set[str] = set()
-    for start in by_name:
-        open_path: dict[str, None] = {}
-        stack = [start]
-        while stack:
-            name = stack[-1]
-            if name in done:
-                stack.pop()
-                continue
-            open_path[name] = None
-            missing = next((source for source in by_name[name].inputs if source not in done), None)
-            if missing is not None:
-                require(missing not in open_path, f"node {missing!r} is part of a cycle of edges")
-                stack.append(missing)
-                continue
-            stack.pop()
-            open_path.pop(name)
-            done.add(name)
-            ordered.append(by_name[name])
-    return ordered
+    sorter = TopologicalSorter({node.name: node.inputs for node in nodes})
+    try:
+        return tuple(by_name[name] for name in sorter.static_order())
+    except CycleError as error:
+        raise GraphError(f"node {error.args[1][0]!r} is part of a cycle of edges") from None
 
 
 def _node_from_json(item: object) -> Node:

@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -262,15 +262,11 @@ def run_to_its_end(command: Sequence[str], output: TextIO | None = None) -> int:
         command: program with its arguments.
         output: standard output of the command; that of this process by default.
     """
-    numbers = ending_signals()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    try:
-        process = subprocess.Popen(command, stdout=output)  # It inherits the blocked signals.
-    except BaseException:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        raise
-    with process, handled(numbers, lambda number, _: process.send_signal(number)):
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with ExitStack() as stack:
+        with withheld():
+            process = stack.enter_context(subprocess.Popen(command, stdout=output))
+            forward = handled(ending_signals(), lambda number, _: process.send_signal(number))
+            stack.enter_context(forward)
         status = process.wait()
     return status if status >= 0 else 128 - status
 

@@ -38,7 +38,8 @@ def file_digests(package: Path = PACKAGE) -> dict[str, str]:
     found = {
         path.relative_to(package).as_posix(): path
         for path in _files(package)
-        if path != package / STAMP and not _is_list(path, package)
+        if path != package / STAMP
+        and not (path.parent == package / RELEASES.name and path.suffix == SUFFIX)
     }
     return {name: hashlib.sha256(found[name].read_bytes()).hexdigest() for name in sorted(found)}
 
@@ -50,28 +51,22 @@ def _files(package: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names)
 
 
-def _is_list(path: Path, package: Path) -> bool:
-    return path.parent == package / RELEASES.name and path.suffix == SUFFIX
-
-
 def listing(digests: Mapping[str, str]) -> str:
     """Return digests in the format of ``sha256sum``."""
     return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
 
 
-@cache
-def package_digest() -> str:
-    """Return the package digest: the SHA-256 of the list of this package's files."""
-    return current_package_digest()
-
-
 def current_package_digest() -> str:
-    """Return the package digest of the files as they are now.
+    """Return the package digest, the SHA-256 of the list of this package's files as they are now.
 
     Raises:
         OSError: a file cannot be read.
     """
     return hashlib.sha256(listing(file_digests()).encode()).hexdigest()
+
+
+package_digest = cache(current_package_digest)
+"""Function that returns the package digest as of its first call."""
 
 
 def released() -> dict[str, Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
 from pydantic import ConfigDict, Field
@@ -65,15 +64,11 @@ class SiteDescription(Value):
 
 def template() -> str:
     """Return an empty description file with a comment on each entry."""
-    return "\n".join(_template_lines()) + "\n"
-
-
-def _template_lines() -> Iterator[str]:
-    yield "# Description of this system: what cannot be detected. Every entry is optional."
-    yield "# For `aiperf start --system FILE` and `aiperf system --system FILE`."
-    yield ""
+    text = (
+        "# Description of this system: what cannot be detected. Every entry is optional.\n"
+        "# For `aiperf start --system FILE` and `aiperf system --system FILE`.\n\n"
+    )
     for name, field in SiteDescription.model_fields.items():
-        yield f"# {field.description}"
-        if name == "status":
-            yield from (f"#   {word}" for word in get_args(Status) if word)
-        yield f'{name}: ""'
+        values = [word for word in get_args(Status) if word] if name == "status" else []
+        text += "\n#   ".join([f"# {field.description}", *values]) + f'\n{name}: ""\n'
+    return text

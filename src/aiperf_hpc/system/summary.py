@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from aiperf_hpc.formatting import size
+from aiperf_hpc.formatting import few, size
 from aiperf_hpc.system.description import (
     Accelerator,
     FileSystem,
@@ -326,9 +326,7 @@ def absences(node: NodeDescription) -> Iterator[tuple[str, str]]:
 
 def group_title(group: NodeGroup) -> str:
     """Return the number and the names of a group's hosts."""
-    hosts = group.hosts
-    shown = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
-    return f"{group.count} host{'s' * (group.count != 1)}: {shown}"
+    return f"{group.count} host{'s' * (group.count != 1)}: {few(group.hosts, 4)}"
 
 
 def nodes(count: int) -> str:

@@ -226,7 +226,6 @@ def sampled(
     seconds: float,
     clock: Clock,
     record: Record,
-    root: Path = ROOT,
 ) -> Iterator[None]:
     """Sample this node in a separate thread during the block, unless another process does.
 
@@ -239,14 +238,13 @@ def sampled(
         seconds: seconds between two samples.
         clock: clock for the integration of energy.
         record: function that records telemetry, called in the thread.
-        root: parent folder of ``/sys``.
     """
 
     def work(over: threading.Event) -> None:
         try:
             with claimed_host(name, over, every=seconds) as ours:
                 if ours:
-                    with sampler(processes, seconds=seconds, clock=clock, root=root) as own:
+                    with sampler(processes, seconds=seconds, clock=clock) as own:
                         record(own.equipment)
                         sample_until(own, over, seconds=seconds, clock=clock, record=record)
         except AIPerfError as error:

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.damage import Damage
-from tests.support.official_files import sample_file, volume, write_volumes
+from tests.support.official_files import of_floats, sample_file, volume, write_volumes
 from tests.support.refusals import refused
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import cosmoflow, load_dataset
 from aiperf_hpc.replica.data.cosmoflow import Sample, logarithms, read_sample
-from aiperf_hpc.replica.data.tfrecord import example, of_bytes, of_floats, of_integer, write_record
+from aiperf_hpc.replica.data.tfrecord import example, of_bytes, of_integer, write_record
 from aiperf_hpc.replica.tensorflow_import import tf
 
 PLAIN, GZIP = False, True

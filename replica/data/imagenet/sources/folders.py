@@ -38,6 +38,7 @@ LABELS_FILE = "val_labels.txt"
 DEVKIT = "ILSVRC2012_devkit_t12"
 _GROUND_TRUTH = f"{DEVKIT}/data/ILSVRC2012_validation_ground_truth.txt"
 _META = f"{DEVKIT}/data/meta.mat"
+_OFFICIAL_NAME = "ILSVRC2012_val_%08d"
 
 
 class Labelled(NamedTuple):
@@ -130,9 +131,8 @@ def _of_files(folder: Path, files: Files, labels: Mapping[str, str], path: Path)
     return found
 
 
-def read_lines(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
+def read_lines(path: Path, *_: object) -> Iterator[Labelled]:
     """Read ``val_labels.txt``."""
-    del files, threads
     for number, line in enumerate(_text(path).splitlines(), 1):
         words = line.split()
         if words and len(words) != 2:
@@ -141,9 +141,8 @@ def read_lines(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
             yield Labelled(f"{path}, line {number}", *words)
 
 
-def read_solution(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
+def read_solution(path: Path, *_: object) -> Iterator[Labelled]:
     """Read Kaggle's ``LOC_val_solution.csv``."""
-    del files, threads
     lines = csv.reader(io.StringIO(_text(path)))
     if next(lines, None) != ["ImageId", "PredictionString"]:
         raise DatasetError(f"{path}, line 1: expected 'ImageId,PredictionString'")
@@ -174,20 +173,15 @@ def read_annotations(path: Path, files: Files, threads: int) -> Iterator[Labelle
     return in_threads(labelled, names, threads)
 
 
-def read_devkit(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
+def read_devkit(path: Path, *_: object) -> Iterator[Labelled]:
     """Read the official development kit, a folder or an archive."""
-    del files, threads
     truth, meta = _devkit_files(path)
     wnids = _devkit_wnids(path, meta)
     for number, line in enumerate(truth.decode("ascii", "replace").split(), 1):
         where = f"{path}, {_GROUND_TRUTH.rpartition('/')[2]}, line {number}"
         if line not in wnids:
             raise DatasetError(f"{where}: {line} is not a class in meta.mat")
-        yield Labelled(where, _official_name(number), wnids[line])
-
-
-def _official_name(number: int) -> str:
-    return f"ILSVRC2012_val_{number:08d}"
+        yield Labelled(where, _OFFICIAL_NAME % number, wnids[line])
 
 
 def _devkit_files(path: Path) -> tuple[bytes, bytes]:
@@ -226,9 +220,8 @@ def _devkit_wnids(path: Path, meta: bytes) -> dict[str, str]:
         raise DatasetError(f"cannot read {path}: its meta.mat is damaged") from None
 
 
-def read_meta_bin(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
+def read_meta_bin(path: Path, *_: object) -> Iterator[Labelled]:
     """Read torchvision's ``meta.bin``: a pair pickled by torch, whose second item has the wnids."""
-    del files, threads
     problem = f"cannot read {path}: it is not a file written by torchvision"
     try:
         with read_errors(path), zipfile.ZipFile(path) as archive:
@@ -239,7 +232,7 @@ def read_meta_bin(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
     if not isinstance(wnids, list) or not all(isinstance(wnid, str) for wnid in wnids):
         raise DatasetError(problem)
     for number, wnid in enumerate(wnids, 1):
-        yield Labelled(f"{path}, label {number}", _official_name(number), wnid)
+        yield Labelled(f"{path}, label {number}", _OFFICIAL_NAME % number, wnid)
 
 
 class _Plain(pickle.Unpickler):
