@@ -215,28 +215,6 @@ def test_json_gives_the_same_graph_back(make: Callable[[], Graph]) -> None:
     assert any(n.inserted for n in again.nodes) == bool(chain)
 
 
-def test_a_stored_graph_of_schema_1_can_be_read() -> None:
-    text = """{"schema": 1, "nodes": [
-        {"name": "image", "kind": "input", "shape": [4, 4, 1], "inputs": []},
-        {"name": "c", "kind": "conv2d", "channels": 2, "kernel": 3, "stride": 2,
-         "inputs": ["image"]},
-        {"name": "n", "kind": "batch_norm", "inputs": ["c"], "inserted": true},
-        {"name": "r", "kind": "relu", "inputs": ["n"]},
-        {"name": "a", "kind": "add", "inputs": ["r", "n"]},
-        {"name": "p", "kind": "max_pool2d", "kernel": 3, "stride": 1, "inputs": ["a"]},
-        {"name": "g", "kind": "global_average_pool2d", "inputs": ["p"]},
-        {"name": "d", "kind": "dense", "units": 3, "inputs": ["g"]},
-        {"name": "s", "kind": "softmax", "inputs": ["d"]}]}"""
-    graph = Graph.from_json(text)
-    assert {n.layer.kind for n in graph.nodes} == {
-        "input", "conv2d", "batch_norm", "relu", "add", "max_pool2d", "global_average_pool2d",
-        "dense", "softmax",
-    }  # fmt: skip
-    assert graph.by_name["c"].layer == Conv2D(2, 3, 2)
-    assert [n.name for n in graph.nodes if n.inserted] == ["n"]
-    assert graph.shapes["p"] == (2, 2, 2)
-
-
 NOT_FIELDS = ("name", "inputs")
 FAN_OUT, GLOROT = Distribution.FAN_OUT_TRUNCATED_NORMAL, Distribution.GLOROT_UNIFORM
 UNIFORM, THOUSANDTH = Distribution.FAN_IN_UNIFORM, Distribution.NORMAL_THOUSANDTH

@@ -27,7 +27,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import ClockReading
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.journal_digest import JournalDigest, Statement
-from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Record
+from aiperf_hpc.run.records import AnyEvent, Evaluated, Record
 from aiperf_hpc.run.records.base import Event
 from aiperf_hpc.trial import (
     DatasetInfo,
@@ -177,18 +177,6 @@ def test_every_type_comes_back_from_a_journal_as_it_was(tmp_path: Path) -> None:
     assert read == written
     assert [record.event for record in read] == list(EVENTS)
     assert reader.problems == []
-
-
-def test_a_stored_line_of_version_1_can_be_read() -> None:
-    line = (
-        '{"v":1,"seq":7,"utc":1700000000.25,"mono":12.5,"event":{"type":"progress",'
-        '"trial":"t1","epoch":3,"train_samples":448,"validation_samples":0}}'
-    )
-    record = RECORD.validate_json(line)
-    assert (record.seq, record.utc, record.mono) == (7, 1_700_000_000.25, 12.5)
-    assert record.event == records.Progress(
-        trial="t1", epoch=3, train_samples=448, validation_samples=0
-    )
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", '"NaN"', "1e999"])

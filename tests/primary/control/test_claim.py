@@ -135,11 +135,6 @@ def test_a_dead_holder_is_replaced(racers: Callable[[int], Racers], tmp_path: Pa
     assert take(history_of(tmp_path), BEAT, "resume").number == 2
 
 
-def test_a_number_that_another_process_has_by_now_does_not_hold_a_run(tmp_path: Path) -> None:
-    claimed_by(tmp_path)
-    assert take(history_of(tmp_path), BEAT, "resume").number == 2
-
-
 def test_a_claim_that_was_let_go_of_is_free_for_every_host_at_once(tmp_path: Path) -> None:
     claimed_by(tmp_path, process=ELSEWHERE)
     with pytest.raises(ClaimedError, match=r"process 1 on elsewhere since .*; it wrote \d+ s ago"):

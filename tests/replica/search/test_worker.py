@@ -132,20 +132,6 @@ def test_a_searcher_learns_anew_from_a_digest_that_was_made_again(tmp_path: Path
     assert later.digest_lines > 0
 
 
-def test_a_parent_without_weights_is_skipped(tmp_path: Path) -> None:
-    scripts = Script(accuracies=(0.9,)), Script(accuracies=(0.3,))
-    bench = Bench(tmp_path, *scripts)
-    bench.run(2)
-    bench.allow_candidates(8)
-    before = len(bench.events(records.Proposed))
-    bench.paths.trained("r0", "r0-t1").unlink()
-    bench.search(3)
-    later = bench.events(records.Proposed)[before:]
-    assert later
-    assert {p.parent for p in later} == {"r0-t2"}
-    assert bench.events(records.SearchFailed) == []
-
-
 @pytest.mark.parametrize("damage", ["schema", "bytes", "other"])
 def test_an_unusable_parent_is_named_and_others_are_grown(tmp_path: Path, damage: str) -> None:
     """Its graph has an unknown schema, its file is truncated, or has another graph."""
@@ -189,15 +175,17 @@ def test_the_initial_graph_is_trained_again_if_the_only_weights_are_lost(tmp_pat
     assert "its tensor" in failed.reason
 
 
-def test_weights_that_stay_missing_are_recorded_as_lost(tmp_path: Path) -> None:
+def test_missing_weights_are_skipped_and_later_recorded_as_lost(tmp_path: Path) -> None:
     """After a while, because the record of their deletion may not have arrived yet."""
-    bench = Bench(tmp_path)
-    bench.run(1)
+    bench = Bench(tmp_path, Script(accuracies=(0.9,)), Script(accuracies=(0.3,)))
+    bench.run(2)
     bench.allow_candidates(8)
+    before = len(bench.events(records.Proposed))
     clock = Clock()
     bench.worker._context = replace(bench.worker._context, clock=clock)
     bench.paths.trained("r0", "r0-t1").unlink()
     bench.search(3)
+    assert {p.parent for p in bench.events(records.Proposed)[before:]} == {"r0-t2"}
     assert bench.events(records.SearchFailed) == []
     clock.advance(LOST_SECONDS)
     bench.search(3)

@@ -267,16 +267,6 @@ def test_inserted_layers_are_calibrated_once_on_the_first_batch(tmp_path: Path) 
     assert bench.engine.networks[0].batch_sizes == [16, 16, 16, 2] * 2
 
 
-@pytest.mark.parametrize(("fitting", "batch_size"), [(2**20, 16), (10_000, 8_000)])
-def test_the_network_is_warmed_with_its_batch_before_its_first_step(
-    tmp_path: Path, fitting: int, batch_size: int
-) -> None:
-    bench = Bench(tmp_path, memory=training_bytes(GRAPH, fitting, "fp32"))
-    bench.run(batch_size=batch_size)
-    assert bench.engine.networks[0].warmed == [batch_size]
-    assert bench.recorded(records.Calibrated) == []  # Nothing was inserted.
-
-
 def test_the_next_trial_is_prepared_once_this_one_may_end_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import math
 import os
 from collections.abc import Callable
@@ -258,22 +257,6 @@ def test_rounds_of_one_trial_are_compared_with_each_other(tmp_path: Path) -> Non
         sizes.append(suggestion.hyperparameters.batch_size)
         hpo.completed(suggestion, 0.5 + 0.1 * (sizes[-1] == 8))
     assert sizes[10:].count(8) > 10  # A quarter, 5, would be chance.
-
-
-def test_partial_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    really, calls = os.pwrite, itertools.count()
-
-    def sometimes(file: int, data: bytes, offset: int) -> int:
-        return really(file, data[:7] if next(calls) % 2 else data, offset)
-
-    monkeypatch.setattr(os, "pwrite", sometimes)
-    patience = BackoffRetry(lambda: False, clock=Clock())
-    hpo = hpo_in(tmp_path, SMALL, retry=patience)
-    hpo.completed(hpo.suggest(two_stems(), 4), 0.1)
-    hpo.completed(hpo.suggest(two_stems(), 4), 0.2)
-    hpo.failed(hpo.suggest(two_stems(), 4), "no memory")
-    assert patience.waited > 0
-    assert [trial.value for trial in opened(tmp_path).trials] == [0.1, 0.2, None]
 
 
 def test_lines_are_written_once_although_writes_were_retried(

@@ -154,16 +154,6 @@ def test_the_round_of_a_trial_without_a_checkpoint_is_started_again(tmp_path: Pa
     assert (last.trial, last.round, last.resumes) == ("r0-1.0-t1", 2, None)
 
 
-def test_an_attempt_without_parents_starts_with_the_initial_graph(tmp_path: Path) -> None:
-    """The first attempt was stopped in its first trial, so no weights are stored."""
-    first = Bench(tmp_path, Script(on_step=lambda step: first.stop.ask("SIGTERM")))
-    first.rounds.run()
-    second = Bench(tmp_path, attempt=LATER)
-    second.run(2)
-    started = second.events(records.TrialStarted)
-    assert [t.graph == second.initial.hash for t in started] == [True, True, False]
-
-
 def test_a_new_attempt_knows_the_stored_best_epochs(tmp_path: Path) -> None:
     best = {"trials": "best"}
     Bench(tmp_path, Script(accuracies=(0.9,)), retention=best).run(1)
