@@ -39,6 +39,7 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         ([*START, "--config", "cifar10", "--set", "dataset.path=/"], "has no dataset.json"),
         ([*START, "--launcher", "slurm"], "--launcher slurm"),
         ([*START, "--run-dir", "/proc/run"], "name another one with --run-dir"),
+        ([*START, "--config", TINY, "--run-dir", "."], "is not empty; name a new one"),
         ([*START, "--serve", "here:there"], "here:there"),
         (
             [*START, "--set", "training.batch_size=abc"],
@@ -54,7 +55,7 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         (["verify", "nowhere"], "nowhere is not a run directory: there is no such folder; "),
         (["status", "text"], "text is not a run directory: it is a file; "),
         (["status", "empty"], "aiperf: empty is not a run directory: it has no run.yaml; "),
-        (["resume", "empty"], "aiperf: empty is not a run directory: it has no run.yaml; "),
+        (["resume", "empty"], "empty is not a run directory: it has no run.yaml; "),
         (["compare", "empty", "text"], "empty is not a run directory: it has no run.yaml; "),
         (["compare", "text", "empty"], "text is not a run directory: it is a file; "),
         (["compare", "nowhere", "text"], "nowhere is not a run directory: there is no such "),
@@ -94,13 +95,14 @@ def test_a_wrong_command_says_so_in_one_line(
     (tmp_path / "tab.yaml").write_text("training:\n\tbatch_size: 3\n")
     (tmp_path / "broken.yaml").write_text("training: {batch_size: [1, 2")
     (tmp_path / "empty").mkdir()
+    there = sorted(tmp_path.rglob("*"))
     assert main([str(argument) for argument in arguments]) == 2
     out, err = capfd.readouterr()
     assert out == ""
     assert said in err
     assert len(err.splitlines()) == 1
     assert err.startswith("aiperf: ")
-    assert not (tmp_path / "runs").exists()
+    assert sorted(tmp_path.rglob("*")) == there
 
 
 def test_an_address_in_use_is_seen_before_anything_is_made(tmp_path: Path) -> None:
@@ -141,14 +143,6 @@ def test_a_reader_that_goes_away_ends_neither_the_run_nor_its_report(tmp_path: P
     assert history.start_utc is not None
     assert history.end_utc - history.start_utc >= 0.004 * 3600
     assert aiperf("verify", folder).returncode == 0
-
-
-def test_a_run_directory_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("data")
-    done = aiperf(*START, "--config", TINY, "--run-dir", tmp_path)
-    assert done.returncode == 2
-    assert "is not empty; name a new one" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
 def test_a_disk_that_is_nearly_full_is_seen_before_anything_starts(

@@ -83,12 +83,6 @@ def test_its_status_goes_by_its_own_clock_and_says_that_it_is_simulated(
     assert " ago" not in said
 
 
-def test_its_nodes_are_not_there_and_have_no_telemetry(view: RunView) -> None:
-    telemetry = present(view.status().telemetry)
-    assert telemetry.unavailable_reason == "the run is simulated: its nodes do not exist"
-    assert (telemetry.nodes, telemetry.energy.label) == ((), "absent")
-
-
 def test_while_it_lasts_it_is_as_old_as_its_last_record(view: RunView, tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     shutil.copytree(view.paths.root, paths.root)
