@@ -16,7 +16,7 @@ from pathlib import Path
 from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.training_log import Interval, TrainingLog
 from aiperf_hpc.errors import RunDirectoryError, UsageError, restated
-from aiperf_hpc.results.report.mllog import END, POINT, START, STATUSES, UNSAID, event_line
+from aiperf_hpc.results.report.mllog import END, POINT, START, event_line, submission
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.system.site import SiteDescription
@@ -105,11 +105,7 @@ def _events(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[Eve
 def _settings(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[tuple[str, object]]:
     config = view.manifest.config
     site = view.manifest.site or SiteDescription()
-    yield "submission_benchmark", workload.name
-    yield "submission_org", site.submitter or UNSAID.format("ORG")
-    yield "submission_platform", site.system_name or UNSAID.format("PLATFORM")
-    yield "submission_division", view.mlperf_division()
-    yield "submission_status", STATUSES.get(site.status, "research")
+    yield from submission(workload.name, site, view.mlperf_division())
     yield "number_of_nodes", log.nodes or 1
     yield "number_of_ranks", log.accelerators or 1
     yield "accelerators_per_node", _accelerators(view)

@@ -16,9 +16,8 @@ from aiperf_hpc.cli.parameters import Json, Run, SomeRuns, Tags, flag, option
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few, percent, quality, utc_text
 from aiperf_hpc.results.table import NONE, Table
-from aiperf_hpc.results.views.annotated import ListedRun
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
-from aiperf_hpc.results.views.run_catalog import RUNS, RunList, read_runs, run_name
+from aiperf_hpc.results.views.run_catalog import RUNS, ListedRun, RunList, read_runs, run_name
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunState, outcome
 from aiperf_hpc.run.annotations import read_annotations, write_annotations

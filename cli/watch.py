@@ -20,12 +20,11 @@ from aiperf_hpc.formatting import age, duration
 from aiperf_hpc.host.processes import ending_early, interruptible
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.terminal.status_line import status_line
-from aiperf_hpc.results.views.annotated import AnnotatedStatus, annotated_status
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.nodes import elasticity_lines, kind_lines
 from aiperf_hpc.results.views.replica_status import ReplicaStatus, StorageStatus
-from aiperf_hpc.results.views.run_catalog import run_name
+from aiperf_hpc.results.views.run_catalog import AnnotatedStatus, annotated_status, run_name
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView, outcome
 from aiperf_hpc.results.views.telemetry import telemetry_lines
 from aiperf_hpc.results.views.trainings import model_lines

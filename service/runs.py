@@ -15,13 +15,14 @@ from typing import Annotated
 import fastapi
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError
-from aiperf_hpc.results.views.annotated import ListedRun, listed
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_catalog import (
+    ListedRun,
     Unreadable,
     age_order,
     bytes_written,
     find_runs,
+    listed,
 )
 from aiperf_hpc.results.views.run_summary import LASTING, RunSummary
 from aiperf_hpc.results.views.run_view import RunView

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
 from aiperf_hpc.analysis.training_log import Rates, StoredPredictions
 from aiperf_hpc.config import TrainingConfig
@@ -92,7 +92,6 @@ PRECISIONS: tuple[str, ...] = (
 
 
 class _Measured(BaseModel):
-    model_config = ConfigDict(extra="ignore")
     utc: Annotated[float, Field(allow_inf_nan=False)]
     rates: Annotated[dict[str, Rate], Field(min_length=1)]
 

@@ -1,4 +1,11 @@
-"""Rooflines of AIPerf runs: achieved and attainable rate of each architecture, and its limit."""
+"""Rooflines of AIPerf runs: achieved and attainable rate of each architecture, and its limit.
+
+Williams, Waterman and Patterson 2009 ("Roofline: an insightful visual performance model", CACM
+52(4)) bound the rate of a kernel by the machine's peak and by its memory bandwidth times the
+kernel's operations per byte. MLPerf HPC (Farrell et al. 2021, outlook) extends the model to the
+network and to storage, each with its own intensity. Every bound assumes that data movement and
+computation of a workload overlap completely.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
-from aiperf_hpc.analysis.metrics.roofline import MEMORY, NETWORK, STORAGE, attainable, steps_of
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.run_work import RunWork, work_of
 from aiperf_hpc.analysis.training_log import Entry
@@ -21,6 +27,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.peaks import Peaks
 from aiperf_hpc.trial import TimePhase, Value
 
+COMPUTE, MEMORY, NETWORK, STORAGE = "compute", "memory", "network", "storage"
 MOST_ARCHITECTURES = 200
 """Maximum number of characterized architectures per run, most operations first."""
 BRIEF = 8
@@ -133,6 +140,24 @@ class Rooflines(Value):
     runs: tuple[RunRoofline, ...]
     missing: dict[str, str]
     """Reason why each of the other entries has no roofline."""
+
+
+def attainable(peak: float, bounds: Mapping[str, float]) -> tuple[float, str]:
+    """Return the attainable rate and its limit: ``compute`` or the name of a bound.
+
+    Args:
+        peak: peak rate, operations per second.
+        bounds: intensity x bandwidth of each kind of bytes, operations per second.
+    """
+    rates = {COMPUTE: peak, **bounds}
+    bound = min(rates, key=rates.__getitem__)
+    return rates[bound], bound
+
+
+def steps_of(samples: int, batch_size: int, epoch_samples: int) -> int:
+    """Return the steps for a number of samples; the last batch of an epoch may be smaller."""
+    epochs, rest = divmod(samples, epoch_samples)
+    return epochs * -(-epoch_samples // batch_size) + -(-rest // batch_size)
 
 
 def rooflines(entries: Sequence[Entry], options: Options) -> Rooflines:

@@ -16,24 +16,22 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS
 from aiperf_hpc.results.report.importance import HyperparameterImportance, importance_of
-from aiperf_hpc.results.report.incidents import (
-    Problems,
-    Restart,
-    StorageReport,
-    problems_of,
-    restarts_of,
-    storage_report,
-)
 from aiperf_hpc.results.report.parts import (
     DeclaredSetting,
     GraphReport,
     OperationSplit,
+    Problems,
     ReplicaReport,
+    Restart,
     RuleReport,
+    StorageReport,
     TrialReport,
     best_graph,
+    problems_of,
     replica_rows,
+    restarts_of,
     split_operations,
+    storage_report,
     trial_rows,
 )
 from aiperf_hpc.results.report.scaling import Scaling

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import yaml
 from jinja2 import Environment
@@ -15,8 +16,7 @@ from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric
 from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.document import Report
-from aiperf_hpc.results.report.nodes import MOST_NODES, node_table
-from aiperf_hpc.results.report.parts import TrialReport
+from aiperf_hpc.results.report.parts import ReplicaReport, TrialReport
 from aiperf_hpc.results.report.plots.figure import quality_colour
 from aiperf_hpc.results.report.plots.over_time import (
     every,
@@ -33,8 +33,10 @@ from aiperf_hpc.results.report.plots.search import (
     prediction_plot,
 )
 from aiperf_hpc.results.report.system import system_box
+from aiperf_hpc.results.report.telemetry import NodeReport
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.report.timeline import PHASE_ORDER, lane, legend, phase_legend, ticks
+from aiperf_hpc.results.table import NONE, Table, optional
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.score import ScoreStatus
@@ -48,7 +50,8 @@ MOST_ROWS = 1000
 MOST_POINTS = 60
 MOST_CANDIDATES = 200
 MOST_JOURNALS = 100
-"""Maximum numbers of replicas, rows, points, candidates and journal links on the page;
+MOST_NODES = 100
+"""Maximum numbers of replicas, rows, points, candidates, journal links and nodes on the page;
 ``report.json`` has all of them, except the links."""
 
 
@@ -219,3 +222,63 @@ def _environment(metric: QualityMetric) -> Environment:
         "shape": lambda sizes: " × ".join("any" if size is None else str(size) for size in sizes),
     }
     return environment
+
+
+def node_table(document: Report) -> Table:
+    """Return a row per node; columns without any value are omitted.
+
+    A trial counts on the node of its first rank, a replica on that of its last attempt's.
+    """
+    telemetry = {node.host: node for node in document.telemetry.nodes} if document.telemetry else {}
+    replicas: defaultdict[str, list[ReplicaReport]] = defaultdict(list)
+    for replica in document.replicas:
+        if replica.machine is not None:
+            replicas[replica.machine.host].append(replica)
+    trials: defaultdict[str, list[TrialReport]] = defaultdict(list)
+    for trial in document.trials:
+        if trial.host is not None:
+            trials[trial.host].append(trial)
+    elapsed = document.score.elapsed_seconds
+    rows = [
+        {
+            "Node": host,
+            **_work(replicas.get(host, []), trials.get(host, []), elapsed),
+            **_telemetry(telemetry.get(host)),
+        }
+        for host in dict.fromkeys((*replicas, *trials, *telemetry))
+    ]
+    columns = [name for name in (rows[0] if rows else ()) if any(r[name] != NONE for r in rows)]
+    return Table(tuple(columns), tuple(tuple(row[name] for name in columns) for row in rows))
+
+
+def _work(
+    replicas: list[ReplicaReport], trials: list[TrialReport], elapsed: float
+) -> dict[str, str]:
+    done = sum(trial.operations for trial in trials)
+    busy = [replica.time.train_evaluate_fraction for replica in replicas]
+    return {
+        "Replicas": f"{len(replicas):,}",
+        "Trials": f"{len(trials):,}" if trials else NONE,
+        "OPS": formatting.si(done / elapsed, "OPS") if trials and elapsed > 0.0 else NONE,
+        "Train and evaluate": formatting.percent(fmean(busy), 1) if busy else NONE,
+    }
+
+
+def _telemetry(node: NodeReport | None) -> dict[str, str]:
+    def value(name: str) -> float | None:
+        return None if node is None else getattr(node, name)
+
+    def bytes_of(name: str) -> str:
+        return optional(lambda number: formatting.size(int(number)), value(name))
+
+    return {
+        "Sampled": optional(formatting.duration, value("sampled_seconds")),
+        "CPU": optional("{:.1f}%".format, value("cpu_percent")),
+        "Accelerators": optional("{:.1f}%".format, value("accelerator_percent")),
+        "Max. memory": bytes_of("max_memory_bytes"),
+        "Max. temperature": optional("{:.0f} °C".format, value("max_celsius")),
+        "Mean power": optional(lambda watts: formatting.si(watts, "W"), value("watts")),
+        "Energy": optional(lambda joules: formatting.si(joules, "J"), value("joules")),
+        "Network": bytes_of("network_bytes"),
+        "Disk": bytes_of("disk_bytes"),
+    }

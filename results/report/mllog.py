@@ -101,11 +101,8 @@ def _settings(document: Report) -> Iterator[tuple[str, object]]:
     config = document.config
     site = (document.system.site if document.system else None) or SiteDescription()
     data = document.datasets[0] if document.datasets else None
-    yield "submission_benchmark", BENCHMARK.format(workload=config.workload)
-    yield "submission_org", site.submitter or UNSAID.format("ORG")
-    yield "submission_platform", site.system_name or UNSAID.format("PLATFORM")
-    yield "submission_division", document.division or site.division or "open"
-    yield "submission_status", STATUSES.get(site.status, "research")
+    division = document.division or site.division or "open"
+    yield from submission(BENCHMARK.format(workload=config.workload), site, division)
     yield "submission_poc_name", document.run_id
     yield from _nodes(document)
     yield "number_of_ranks", len(document.replicas) * config.replica.ranks
@@ -117,6 +114,17 @@ def _settings(document: Report) -> Iterator[tuple[str, object]]:
     yield "eval_samples", data.validation_samples if data else 0
     for row in quantities_in(View.LOG).values():
         yield f"aiperf_{row.metric_name}", row.read(document)
+
+
+def submission(
+    benchmark: str, site: SiteDescription, division: str
+) -> Iterator[tuple[str, object]]:
+    """Yield the properties of a submission by MLPerf's keys."""
+    yield "submission_benchmark", benchmark
+    yield "submission_org", site.submitter or UNSAID.format("ORG")
+    yield "submission_platform", site.system_name or UNSAID.format("PLATFORM")
+    yield "submission_division", division
+    yield "submission_status", STATUSES.get(site.status, "research")
 
 
 def event_line(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from aiperf_hpc.errors import UsageError, reason_of
 from aiperf_hpc.results.report.files import report_document
@@ -49,20 +49,17 @@ class Scaling(Value):
 
 
 class _Score(BaseModel):
-    model_config = ConfigDict(extra="ignore")
     ops: float
     elapsed_seconds: float
 
 
 class _Time(BaseModel):
-    model_config = ConfigDict(extra="ignore")
     train_evaluate_fraction: float
 
 
 class ScalingRun(BaseModel):
-    """Data from a report for the scaling analysis."""
+    """Data from a report for the scaling analysis; its other keys are ignored."""
 
-    model_config = ConfigDict(extra="ignore", from_attributes=True)
     run_id: str
     name: str
     final: bool

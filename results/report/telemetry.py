@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.score import ScorePoint
@@ -178,26 +178,20 @@ def _timeline(
         binned = [_binned(points, edges, take) for points in nodes]
         return [_known(each) for each in zip(*binned, strict=True)]
 
-    columns = zip(
-        pairwise(edges),
-        over_time(lambda point: point.get("cpu")),
-        over_time(lambda point: point.get("utilization")),
-        over_time(lambda point: point.get("power")),
-        over_time(lambda point: _rates(point, NETWORK)),
-        over_time(lambda point: _rates(point, DISK)),
-        strict=True,
-    )
+    columns: dict[str, list[Any]] = {
+        "cpu_percent": list(map(_spread, over_time(lambda point: point.get("cpu")))),
+        "accelerator_percent": list(map(_spread, over_time(lambda p: p.get("utilization")))),
+        "power_watts": list(map(_sum, over_time(lambda point: point.get("power")))),
+        "network_rate": list(map(_sum, over_time(lambda point: _rates(point, NETWORK)))),
+        "disk_rate": list(map(_sum, over_time(lambda point: _rates(point, DISK)))),
+    }
     return tuple(
         TelemetryInterval(
             from_seconds=begin - start,
             to_seconds=stop - start,
-            cpu_percent=_spread(cpu),
-            accelerator_percent=_spread(accelerators),
-            power_watts=_sum(power),
-            network_rate=_sum(network),
-            disk_rate=_sum(disk),
+            **{name: values[place] for name, values in columns.items()},
         )
-        for (begin, stop), cpu, accelerators, power, network, disk in columns
+        for place, (begin, stop) in enumerate(pairwise(edges))
     )
 
 

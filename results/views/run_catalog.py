@@ -13,9 +13,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of, restated
-from aiperf_hpc.results.views.annotated import ListedRun, listed
 from aiperf_hpc.results.views.run_summary import RunSummary
-from aiperf_hpc.results.views.run_view import RunState, RunView
+from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
+from aiperf_hpc.run.annotations import Annotations, read_annotations
 from aiperf_hpc.run.journal import MOST_LINE_BYTES
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records.parsing import model_of
@@ -24,6 +24,21 @@ from aiperf_hpc.untrusted.files import open_inside
 
 RUNS = Path("runs")
 """Default folder of runs."""
+
+
+class Annotated(Annotations):
+    """Tags and note of a run, or the reason why they cannot be read."""
+
+    annotations_error: str = ""
+    """Reason why the tags and the note cannot be read; empty if they can."""
+
+
+class ListedRun(Annotated, RunSummary):
+    """Summary of a run in a list, with its tags and note."""
+
+
+class AnnotatedStatus(Annotated, RunStatus):
+    """Current status of a run, with its tags and note."""
 
 
 class Unreadable(Value):
@@ -43,6 +58,23 @@ class RunList(Value):
     unreadable: tuple[Unreadable, ...]
     foreign: tuple[str, ...]
     """Folders that are not runs."""
+
+
+def listed(summary: RunSummary, paths: RunPaths) -> ListedRun:
+    """Return a summary with the present tags and note."""
+    return ListedRun(**dict(summary), **_annotations(paths))
+
+
+def annotated_status(view: RunView) -> AnnotatedStatus:
+    """Return the status of a run with its tags and note."""
+    return AnnotatedStatus(**dict(view.status()), **_annotations(view.paths))
+
+
+def _annotations(paths: RunPaths) -> dict[str, object]:
+    try:
+        return dict(read_annotations(paths))
+    except RunDirectoryError as error:
+        return {"annotations_error": str(error)}
 
 
 def read_runs(folder: Path) -> RunList:

@@ -13,14 +13,15 @@ from tests.support.run_factory import Plan, write_manifest
 from tests.support.training_logs import entry as make_entry
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.metrics.roofline import attainable, steps_of
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.page.roofline import rooflines as draw_rooflines
 from aiperf_hpc.analysis.readers.run_work import _uses_tf32
 from aiperf_hpc.analysis.sections.roofline import (
     Architecture,
     RunRoofline,
+    attainable,
     rooflines,
+    steps_of,
     tables,
 )
 from aiperf_hpc.analysis.training_log import Entry

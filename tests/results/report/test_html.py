@@ -15,8 +15,7 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.formatting import si
 from aiperf_hpc.results.report import html, timeline
 from aiperf_hpc.results.report.document import Report, make_report
-from aiperf_hpc.results.report.html import MOST_REPLICAS, render
-from aiperf_hpc.results.report.nodes import node_table
+from aiperf_hpc.results.report.html import MOST_REPLICAS, node_table, render
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.timeline import LEAST_BAR
 from aiperf_hpc.results.views.run_view import RunView
