@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from aiperf_hpc.config import ModelConfig
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.rules.validity.settings import CLOSED, said
-from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads.base import Definition, Workload, classes_of
-
-
-def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
-    return resnet50(
-        dataset.input_shape("image"),
-        classes_of(dataset),
-        stem=model.stem,
-        base_width=model.base_width,
-        blocks=model.blocks,
-    )
-
+from aiperf_hpc.workloads.base import Definition, Workload, resnet50_for
 
 WORKLOAD = Workload(
     name="automl",
@@ -37,7 +23,7 @@ WORKLOAD = Workload(
     ),
     objective=CLASSIFICATION,
     datasets=("imagenet", "cifar10", "digits", "synthetic", "simulated"),
-    network=_network,
+    network=resnet50_for,
     searchable=True,
     presets=("quickstart", "cifar10", "imagenet", "imagenet_gpu", "simulated"),
     official={"ResNet-50, the first candidate": partial(resnet50, (224, 224, 3), 1000)},

@@ -9,6 +9,7 @@ from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.extras import Package
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.resnet import V1, Version, resnet50
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.rules.rule import Rule
@@ -105,3 +106,17 @@ def classes_of(dataset: DatasetInfo) -> int:
     if dataset.classes is None:
         raise GraphError(f"dataset '{dataset.name}' has no classes")
     return dataset.classes
+
+
+def resnet50_for(
+    model: ModelConfig, dataset: DatasetInfo, version: Version = V1, unused_outputs: int = 0
+) -> Graph:
+    """Return the configured ResNet-50 for a dataset. Raises GraphError if there is none."""
+    return resnet50(
+        dataset.input_shape("image"),
+        classes_of(dataset) + unused_outputs,
+        stem=model.stem,
+        base_width=model.base_width,
+        blocks=model.blocks,
+        version=version,
+    )

@@ -22,7 +22,7 @@ from aiperf_hpc.rules.rule import Findings, Found, Rule
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads import requirements
-from aiperf_hpc.workloads.base import Definition, Workload, classes_of
+from aiperf_hpc.workloads.base import Definition, Workload, resnet50_for
 
 CLASSES = 1000
 """Classes of ImageNet."""
@@ -31,14 +31,7 @@ UNUSED = 1
 
 
 def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
-    return resnet50(
-        dataset.input_shape("image"),
-        classes_of(dataset) + model.resnet50.unused_outputs,
-        stem=model.stem,
-        base_width=model.base_width,
-        blocks=model.blocks,
-        version=V1_5,
-    )
+    return resnet50_for(model, dataset, V1_5, model.resnet50.unused_outputs)
 
 
 # Rules of the closed division.

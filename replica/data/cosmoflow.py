@@ -18,9 +18,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.sharded import dataset
-from aiperf_hpc.replica.data.sharded.preparation import SampleKind, prepare_shards
-from aiperf_hpc.replica.data.sharded.source_files import FileSource, LoadedSample
+from aiperf_hpc.replica.data.sharded import dataset, preparation
 from aiperf_hpc.replica.data.tfrecord import Buffer, features_of, only_record
 from aiperf_hpc.trial import TensorSpec
 
@@ -178,7 +176,7 @@ class CosmoFlowCodec:
         return read_sample(content).sha256
 
 
-class CosmoFlowFiles(FileSource):
+class CosmoFlowFiles(preparation.FileSource):
     """The official files, compressed or plain."""
 
     dataset = NAME
@@ -186,19 +184,19 @@ class CosmoFlowFiles(FileSource):
     pattern = "*.tfrecord*"
     shard_samples = 64  # Each simulated universe was cut into this number of samples.
 
-    def load(self, path: Path) -> LoadedSample:
+    def load(self, path: Path) -> preparation.LoadedSample:
         content = path.read_bytes()
         sample = read_sample(content)
         shape = sample.counts.shape
         form = "GZIP" if is_compressed(content) else "not compressed"
-        kind = SampleKind(
+        kind = preparation.SampleKind(
             f"{' x '.join(map(str, shape))}, {form}",
             {"volume": TensorSpec(shape=shape)},
             {"values": TensorSpec(shape=(PARAMETERS,))},
         )
-        return LoadedSample(content, sample.sha256, kind)
+        return preparation.LoadedSample(content, sample.sha256, kind)
 
 
 load = partial(dataset.load, CosmoFlowCodec())
-prepare = partial(prepare_shards, CosmoFlowFiles)
+prepare = partial(preparation.prepare_shards, CosmoFlowFiles)
 verify = partial(dataset.verify, CosmoFlowCodec())

@@ -26,9 +26,7 @@ from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.sharded import dataset
-from aiperf_hpc.replica.data.sharded.preparation import SampleKind, prepare_shards
-from aiperf_hpc.replica.data.sharded.source_files import FileSource, LoadedSample
+from aiperf_hpc.replica.data.sharded import dataset, preparation
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.data.tfrecord import Buffer, only_record, write_record
 from aiperf_hpc.trial import TensorSpec
@@ -117,7 +115,7 @@ class Bounds(NamedTuple):
     scale: Floats
 
 
-class DeepCAMFiles(FileSource):
+class DeepCAMFiles(preparation.FileSource):
     """The official files.
 
     Raises:
@@ -134,7 +132,7 @@ class DeepCAMFiles(FileSource):
         self._bounds = _bounds(folder / STATISTICS)
         super().__init__(folder, options)
 
-    def load(self, path: Path) -> LoadedSample:
+    def load(self, path: Path) -> preparation.LoadedSample:
         with hdf5.opened(path) as file:
             fields, mask = _fields(hdf5.array_of(file, _DATA)), _mask(hdf5.array_of(file, _LABELS))
         if mask.shape != fields.shape[:2]:
@@ -147,13 +145,15 @@ class DeepCAMFiles(FileSource):
         if not np.isfinite(scaled).all():
             raise ValueError(f"{_DATA} has a number that is not finite once {STATISTICS} scales it")
         sample = Sample(scaled, mask)
-        kind = SampleKind(
+        kind = preparation.SampleKind(
             " x ".join(map(str, fields.shape)),
             {"image": TensorSpec(shape=fields.shape)},
             {"mask": TensorSpec(shape=mask.shape, dtype="int32")},
             CLASSES,
         )
-        return LoadedSample(sample_file(sample), hashlib.sha256(sample.content).hexdigest(), kind)
+        return preparation.LoadedSample(
+            sample_file(sample), hashlib.sha256(sample.content).hexdigest(), kind
+        )
 
 
 def _bounds(path: Path) -> Bounds:
@@ -211,5 +211,5 @@ def _mask(found: Any) -> Mask:  # noqa: ANN401 -- h5py has no types
 
 
 load = partial(dataset.load, DeepCAMCodec())
-prepare = partial(prepare_shards, DeepCAMFiles)
+prepare = partial(preparation.prepare_shards, DeepCAMFiles)
 verify = partial(dataset.verify, DeepCAMCodec())

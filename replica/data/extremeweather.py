@@ -28,16 +28,8 @@ from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.sharded import dataset
+from aiperf_hpc.replica.data.sharded import dataset, preparation
 from aiperf_hpc.replica.data.sharded.dataset import PARTS
-from aiperf_hpc.replica.data.sharded.preparation import (
-    SampleKind,
-    ShardJob,
-    Source,
-    StoredSample,
-    numbered_jobs,
-    prepare_shards,
-)
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.data.tfrecord import OVERHEAD, only_record, write_record
 from aiperf_hpc.replica.data.weather.datasets import BOX_CHANNELS as CHANNELS
@@ -249,7 +241,7 @@ def _file_errors(what: object) -> Iterator[None]:
         yield
 
 
-class YearFiles(Source[Map]):
+class YearFiles(preparation.Source[Map]):
     """The official files of a folder. Raises DatasetError like ``years_of``."""
 
     dataset = NAME
@@ -263,14 +255,16 @@ class YearFiles(Source[Map]):
         self.shape = self.years[0].shape
         boxes = TensorSpec(shape=(MOST_BOXES, BOX), dtype="int32")
         inputs = {"image": TensorSpec(shape=self.shape), "boxes": boxes}
-        self.kind = SampleKind(" x ".join(map(str, self.shape)), inputs, {"boxes": boxes})
+        self.kind = preparation.SampleKind(
+            " x ".join(map(str, self.shape)), inputs, {"boxes": boxes}
+        )
 
     @property
     def summary(self) -> str:
         last = self.years[-1].path.name
         return f"{len(self.years)} years of maps of {self.kind.text}, {last} held out"
 
-    def jobs(self, shards: int | None) -> list[ShardJob[Map]]:
+    def jobs(self, shards: int | None) -> list[preparation.ShardJob[Map]]:
         return _jobs(self.years, shards)
 
     @contextmanager
@@ -303,13 +297,15 @@ class YearFiles(Source[Map]):
             found = sample.year.path.stat()
         return f"{self.name(sample)}\t{found.st_size}\t{found.st_mtime_ns}"
 
-    def store(self, sample: Map, shard: BinaryIO) -> StoredSample:
+    def store(self, sample: Map, shard: BinaryIO) -> preparation.StoredSample:
         content = self.read(sample).content
         write_record(shard, content)
-        return StoredSample(len(content) + OVERHEAD, hashlib.sha256(content).hexdigest())
+        return preparation.StoredSample(
+            len(content) + OVERHEAD, hashlib.sha256(content).hexdigest()
+        )
 
 
-def _jobs(years: Sequence[Year], wanted: int | None) -> list[ShardJob[Map]]:
+def _jobs(years: Sequence[Year], wanted: int | None) -> list[preparation.ShardJob[Map]]:
     training = sum(year.maps for year in years[:-1])
     if wanted is not None and not len(years) - 1 <= wanted <= training:
         raise DatasetError(
@@ -324,7 +320,7 @@ def _jobs(years: Sequence[Year], wanted: int | None) -> list[ShardJob[Map]]:
     return [
         job
         for part, chosen in zip(PARTS, (years[:-1], years[-1:]), strict=True)
-        for job in numbered_jobs(part, list(_cut(chosen, pieces[part])))
+        for job in preparation.numbered_jobs(part, list(_cut(chosen, pieces[part])))
     ]
 
 
@@ -346,5 +342,5 @@ def _cut(years: Sequence[Year], pieces: Sequence[int]) -> Iterator[list[Map]]:
 
 
 load = partial(dataset.load, ExtremeWeatherCodec())
-prepare = partial(prepare_shards, YearFiles)
+prepare = partial(preparation.prepare_shards, YearFiles)
 verify = partial(dataset.verify, ExtremeWeatherCodec())

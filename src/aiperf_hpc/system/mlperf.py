@@ -137,7 +137,8 @@ def _of_software(machine: summary.MachineSummary, group: summary.NodeGroup | Non
     frameworks = [f"{name} {libraries.pop(name)}" for name in FRAMEWORKS if name in libraries]
     system = group.node.operating_system if group is not None else None
     named = [system.name or "", f"Linux {system.kernel}"] if system is not None else []
-    drivers = _drivers(group)
+    accelerators = group.node.accelerators if group is not None else ()
+    drivers = sorted({each.driver for each in accelerators if each.driver})
     return {
         "framework": ", ".join(frameworks),
         "other_software_stack": {
@@ -147,11 +148,6 @@ def _of_software(machine: summary.MachineSummary, group: summary.NodeGroup | Non
         },
         "operating_system": ", ".join(filter(None, named)),
     }
-
-
-def _drivers(group: summary.NodeGroup | None) -> list[str]:
-    found = group.node.accelerators if group is not None else ()
-    return sorted({each.driver for each in found if each.driver})
 
 
 def _other_nodes(machine: summary.MachineSummary) -> Iterator[str]:

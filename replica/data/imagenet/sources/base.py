@@ -25,23 +25,11 @@ from typing import BinaryIO, NamedTuple
 from aiperf_hpc.datasets import read_errors, save_archives
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.imagenet.stored_image import (
-    SIDE,
-    LabelledImage,
-    encode,
-    pack,
-    stored_bytes,
-)
+from aiperf_hpc.replica.data.imagenet import stored_image
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.data.sharded import dataset as sharded
+from aiperf_hpc.replica.data.sharded import preparation
 from aiperf_hpc.replica.data.sharded.dataset import PARTS
-from aiperf_hpc.replica.data.sharded.preparation import (
-    ShardJob,
-    Source,
-    StoredSample,
-    Written,
-    even_jobs,
-)
 from aiperf_hpc.replica.data.tfrecord import OVERHEAD, write_record
 from aiperf_hpc.trial import DatasetInfo, StorageFormat
 
@@ -79,7 +67,7 @@ class Image(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class ImageSource(Source[Image]):
+class ImageSource(preparation.Source[Image]):
     """Images in one of the layouts; in this class, each image is a separate file."""
 
     dataset = "imagenet"
@@ -127,17 +115,17 @@ class ImageSource(Source[Image]):
             f"{len(self.wnids)} classes"
         )
 
-    def jobs(self, shards: int | None) -> list[ShardJob[Image]]:
+    def jobs(self, shards: int | None) -> list[preparation.ShardJob[Image]]:
         # Images are listed by class; without mixing, 16 open shards would contain about 16 classes.
         order = rng.permutation(len(self.training), Purpose.SPLIT).tolist()
         mixed = [self.training[place] for place in order]
-        return even_jobs(mixed, self.validation, shards, SHARD_SAMPLES, self.unit)
+        return preparation.even_jobs(mixed, self.validation, shards, SHARD_SAMPLES, self.unit)
 
     def name(self, sample: Image) -> str:
         return f"{sample.name}\t{sample.label}"
 
     def size(self, sample: Image) -> int:
-        return stored_bytes(sample.size, self.storage_format)
+        return stored_image.stored_bytes(sample.size, self.storage_format)
 
     def stamp(self, sample: Image) -> str:
         return f"{sample.name}\t{sample.label}\t{sample.size}\t{sample.modified}"
@@ -151,19 +139,19 @@ class ImageSource(Source[Image]):
         """
         return Path(image.path).read_bytes()
 
-    def store(self, sample: Image, shard: BinaryIO) -> StoredSample:
+    def store(self, sample: Image, shard: BinaryIO) -> preparation.StoredSample:
         """Append an image's record. The digest is that of the source file if it is stored unchanged
         or converted, else that of the stored image."""
         with read_errors(sample.place):
             source = self.read(sample)
         with restated(f"{sample.place} is corrupt", DatasetError, caught=ValueError):
-            encoded, converted = encode(source, self.storage_format)
-        content = pack(LabelledImage(encoded, sample.label, sample.name))
+            encoded, converted = stored_image.encode(source, self.storage_format)
+        content = stored_image.pack(stored_image.LabelledImage(encoded, sample.label, sample.name))
         write_record(shard, content)
         digest = hashlib.sha256(source if converted else encoded).hexdigest()
-        return StoredSample(len(content) + OVERHEAD, digest, converted)
+        return preparation.StoredSample(len(content) + OVERHEAD, digest, converted)
 
-    def describe(self, folder: Path, written: Written[Image]) -> DatasetInfo:
+    def describe(self, folder: Path, written: preparation.Written[Image]) -> DatasetInfo:
         if self.archives:
             save_archives(folder, self.archives)
         return DatasetInfo.of_labelled_images(
@@ -177,16 +165,19 @@ class ImageSource(Source[Image]):
             validation_samples=len(self.validation),
         ).model_copy(update={"storage_format": self.storage_format})
 
-    def remark(self, written: Written[Image]) -> str:
+    def remark(self, written: preparation.Written[Image]) -> str:
         converted: Counter[str] = Counter()
         for _, shard in written:
             converted.update(shard.converted)
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(converted.items()))
         if self.storage_format == "raw":
-            return f"stored as pixels, the shorter side resized to {SIDE} if it is longer"
+            return (
+                f"stored as pixels, the shorter side resized to {stored_image.SIDE} if it is longer"
+            )
         at_size = f"converted to RGB JPEG: {kinds}" if converted else "stored as they are"
         if self.storage_format == "resized":
-            return f"resized to a shorter side of {SIDE} pixels if it is longer; others {at_size}"
+            side = stored_image.SIDE
+            return f"resized to a shorter side of {side} pixels if it is longer; others {at_size}"
         return at_size if converted else f"all images are {at_size}"
 
 
@@ -205,7 +196,7 @@ def sha256_of(
     )
 
 
-def _digests(part: str, written: Written[Image]) -> Iterator[tuple[str, int, str]]:
+def _digests(part: str, written: preparation.Written[Image]) -> Iterator[tuple[str, int, str]]:
     for job, shard in written:
         if job.part == part:
             for image, sha256 in zip(job.samples, shard.sources, strict=True):

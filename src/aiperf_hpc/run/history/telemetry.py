@@ -7,10 +7,11 @@ values are reduced to at most ``MOST_POINTS`` intervals per sampler, which lengt
 from __future__ import annotations
 
 import math
+import operator
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -75,7 +76,7 @@ class Point(NamedTuple):
         of_all = {
             "utilization": [_mean(use.utilization) for use in uses],
             "accelerator_memory": [_sum(use.memory) for use in uses],
-            "celsius": [_most(use.celsius) for use in uses],
+            "celsius": [max(known_values(use.celsius), default=None) for use in uses],
             "watts": [_sum(use.watts) for use in uses],
             "power": [power_of(sample) for _, sample in samples],
         }
@@ -95,14 +96,18 @@ class Point(NamedTuple):
     def with_next(self, other: Point) -> Point:
         """Return this point merged with the next one."""
         one, two, means = self.seconds, other.seconds, len(MEANS)
+
+        def mean(a: float, b: float) -> float:
+            return (a * one + b * two) / (one + two)
+
         return Point(
             begin=self.begin,
             end=other.end,
             seconds=one + two,
-            values=_weighted(self.values[:means], one, other.values[:means], two)
-            + _added(self.values[means:], other.values[means:]),
-            utilization=_weighted(self.utilization, one, other.utilization, two),
-            watts=_weighted(self.watts, one, other.watts, two),
+            values=_merged(self.values[:means], other.values[:means], mean)
+            + _merged(self.values[means:], other.values[means:], operator.add),
+            utilization=_merged(self.utilization, other.utilization, mean),
+            watts=_merged(self.watts, other.watts, mean),
         )
 
 
@@ -268,10 +273,6 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _most(values: Sequence[float | None]) -> float | None:
-    return max(known_values(values), default=None)
-
-
 def _mean_over(values: Sequence[float | None], seconds: Sequence[float]) -> float:
     """Return the mean of values weighted by time, or nan if there are none."""
     told = [(v, s) for v, s in zip(values, seconds, strict=True) if v is not None]
@@ -283,24 +284,14 @@ def _columns(rows: Sequence[Sequence[float | None]], seconds: Sequence[float]) -
     return array("d", [_mean_over(column, seconds) for column in zip(*rows, strict=True)])
 
 
-def _weighted(
-    one: Sequence[float], weight: float, two: Sequence[float], other: float
+def _merged(
+    one: Sequence[float], two: Sequence[float], both: Callable[[float, float], float]
 ) -> array[float]:
-    """Return weighted means of pairs; if only one of a pair has a value, that value."""
-    both = weight + other
+    """Return ``both`` of each pair of values or, if only one of a pair has a value, that value."""
     pairs = zip(one, two, strict=True)
     return array(
-        "d",
-        (
-            b if math.isnan(a) else a if math.isnan(b) else (a * weight + b * other) / both
-            for a, b in pairs
-        ),
+        "d", (b if math.isnan(a) else a if math.isnan(b) else both(a, b) for a, b in pairs)
     )
-
-
-def _added(one: Sequence[float], two: Sequence[float]) -> array[float]:
-    pairs = zip(one, two, strict=True)
-    return array("d", ((b if math.isnan(a) else a if math.isnan(b) else a + b) for a, b in pairs))
 
 
 class Span(NamedTuple):

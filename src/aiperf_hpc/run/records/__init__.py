@@ -14,7 +14,6 @@ from pydantic import Field, TypeAdapter
 
 from aiperf_hpc.run.records.base import *  # noqa: F403 -- the records are one vocabulary
 from aiperf_hpc.run.records.base import Event
-from aiperf_hpc.run.records.digests import *  # noqa: F403
 from aiperf_hpc.run.records.primary import *  # noqa: F403
 from aiperf_hpc.run.records.replica import *  # noqa: F403
 from aiperf_hpc.run.records.search import *  # noqa: F403

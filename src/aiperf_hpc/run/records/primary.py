@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -192,3 +192,24 @@ class RunEnded(Event):
     """The clock of the run stops at this record's time."""
 
     reason: str
+
+
+class JournalDigestsRecord(Event):
+    """The length and the SHA-256 of each journal, as far as it had been read.
+
+    Journals are identified by numbers, in the order in which they were first named. The primary's
+    own is not among them, since it holds the record of this digest.
+    """
+
+    type: Literal["journal_digests"] = "journal_digests"
+    new_primary: bool
+    """Whether a new primary begins here, so that numbers and bytes count from zero."""
+    new_journals: tuple[str, ...]
+    """The paths of journals that are new in this record, below the run directory."""
+    appended_bytes: tuple[int, ...]
+    """Bytes appended to each journal since the previous record."""
+    digest_prefixes: str
+    """The first ``PREFIX_DIGITS`` digits of the digest of each journal that has grown,
+    concatenated: they identify a journal that was changed."""
+    sha256: str
+    """SHA-256 over the digests of the journals that have grown (``run/journal_digest.py``)."""

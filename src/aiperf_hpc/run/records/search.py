@@ -1,4 +1,4 @@
-"""The records of search workers: their starts and ends, and the candidates that they propose."""
+"""The records of search workers and of the search digest, which they read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from aiperf_hpc.run.clocks import Time
 from aiperf_hpc.run.records.base import Event
-from aiperf_hpc.trial import Morphisms, Value
+from aiperf_hpc.trial import Hyperparameters, Morphisms, Value
 from aiperf_hpc.untrusted.bounds import Count, Name
 
 
@@ -67,3 +67,31 @@ class SearchEnded(Event):
     """The search worker shut down cleanly."""
 
     reason: str
+
+
+class TrialSummary(Event):
+    """A trial as search workers need it; a later summary of the same trial replaces it."""
+
+    trial: str
+    replica: Name
+    graph: str
+    parent: str | None
+    morphisms: Morphisms
+    ended: bool
+    objective: float | None
+    """The objective value for the search after the end of the trial: the predicted accuracy or, if
+    none was predicted, the best observed quality."""
+    checkpoint: bool
+    """Whether its trained weights are available."""
+    hyperparameters: Hyperparameters | None = None
+    """Its hyperparameters; None in digests of earlier versions."""
+
+
+class ProposalSummary(Event):
+    """Another replica's proposal as search workers need it."""
+
+    proposal: str
+    replica: Name
+    graph: str
+    parent: str
+    morphisms: Morphisms
