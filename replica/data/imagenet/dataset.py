@@ -15,14 +15,7 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.imagenet.sample_order import resized_side
 from aiperf_hpc.replica.data.imagenet.stored_image import SIDE
-from aiperf_hpc.replica.data.sharded.dataset import (
-    ShardIndex,
-    Sizes,
-    load_sizes,
-    open_index,
-    prepared_folder,
-    verify_shards,
-)
+from aiperf_hpc.replica.data.sharded import dataset as sharded
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 if TYPE_CHECKING:
@@ -75,8 +68,8 @@ class ImageNetDataset:
 
     info: DatasetInfo
     folder: Path
-    index: ShardIndex
-    sizes: tuple[Sizes, Sizes]
+    index: sharded.ShardIndex
+    sizes: tuple[sharded.Sizes, sharded.Sizes]
     """Sizes in bytes of the training and the validation records."""
     augment: bool
     parallel: int
@@ -125,10 +118,10 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
         DatasetError: no folder is given, the folder was not prepared or does not store images in
             the configured format, or a shard is missing, truncated or not the prepared one.
     """
-    folder = prepared_folder(config)
-    info, index = open_index(folder, "imagenet")
+    folder = sharded.prepared_folder(config)
+    info, index = sharded.open_index(folder, "imagenet")
     _check_format(info, config)
-    verify_shards(folder, index.shards, cores, "imagenet", whole=False)
+    sharded.verify_shards(folder, index.shards, cores, "imagenet", whole=False)
     size = (config.image_size, config.image_size, 3)
     used = {
         "inputs": {"image": TensorSpec(shape=size)},
@@ -138,7 +131,7 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
         info.model_copy(update=used),
         folder,
         index,
-        load_sizes(folder, index, "imagenet"),
+        sharded.load_sizes(folder, index, "imagenet"),
         config.augment,
         max(1, min(config.parallel_transforms, cores)),
         "tensorflow" if engine == "tensorflow" else "pillow",

@@ -15,13 +15,7 @@ from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.imagenet.sources.base import and_more, sha256_of
 from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode, unpack
 from aiperf_hpc.replica.data.progress import Meter, ShowProgress, in_threads, not_shown
-from aiperf_hpc.replica.data.sharded.dataset import (
-    Shard,
-    Verification,
-    load_sizes,
-    open_index,
-    verify_shards,
-)
+from aiperf_hpc.replica.data.sharded import dataset as sharded
 from aiperf_hpc.trial import DatasetInfo
 
 ImageDigest = tuple[str, int, str]
@@ -38,7 +32,7 @@ class _CheckedShard(NamedTuple):
 
 def verify_folder(
     folder: Path, threads: int, *, decode: bool = False, progress: ShowProgress = not_shown
-) -> Verification:
+) -> sharded.Verification:
     """Check every file of a prepared folder.
 
     The checks of a shard cover its size, its SHA-256, its number of records, the records' own
@@ -55,11 +49,11 @@ def verify_folder(
         DatasetError: dataset.json or shards.json cannot be read, or they are from different
             preparations.
     """
-    info, index = open_index(folder, "imagenet")
+    info, index = sharded.open_index(folder, "imagenet")
     meter = Meter(progress, "verifying", len(index.shards), "shards")
-    broken = list(_problems(lambda: load_sizes(folder, index, "imagenet")))
+    broken = list(_problems(lambda: sharded.load_sizes(folder, index, "imagenet")))
 
-    def check(shard: Shard, stopped: threading.Event) -> _CheckedShard:
+    def check(shard: sharded.Shard, stopped: threading.Event) -> _CheckedShard:
         return _check_shard(folder / shard.file, shard, info, decode, stopped)
 
     known: dict[int, str] = {}
@@ -79,7 +73,7 @@ def verify_folder(
             f"{sha256[:12]}; prepare the dataset again"
         )
     files = len(index.shards) + 3 + (folder / ARCHIVES_FILE).exists()
-    return Verification(files, len(images), tuple(broken))
+    return sharded.Verification(files, len(images), tuple(broken))
 
 
 def _problems(read: Callable[[], object]) -> Iterator[str]:
@@ -90,10 +84,10 @@ def _problems(read: Callable[[], object]) -> Iterator[str]:
 
 
 def _check_shard(
-    path: Path, shard: Shard, info: DatasetInfo, decode: bool, stopped: threading.Event
+    path: Path, shard: sharded.Shard, info: DatasetInfo, decode: bool, stopped: threading.Event
 ) -> _CheckedShard:
     try:
-        verify_shards(path.parent, [shard], 1, "imagenet", whole=True)
+        sharded.verify_shards(path.parent, [shard], 1, "imagenet", whole=True)
     except DatasetError as error:
         detail = None
         with suppress(OSError):  # The error above includes it.

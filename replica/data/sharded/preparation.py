@@ -21,6 +21,7 @@ from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
 from aiperf_hpc.datasets import read_errors, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError, restated
+from aiperf_hpc.replica.data import staging
 from aiperf_hpc.replica.data.progress import Meter, in_threads
 from aiperf_hpc.replica.data.sharded.dataset import (
     PARTS,
@@ -31,15 +32,6 @@ from aiperf_hpc.replica.data.sharded.dataset import (
     save_sizes,
     sha256_of,
     verify_shards,
-)
-from aiperf_hpc.replica.data.staging import (
-    Options,
-    Plan,
-    Unfinished,
-    check_space,
-    check_target,
-    read_note,
-    resumed,
 )
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo, TensorSpec, Value
@@ -144,7 +136,7 @@ class Source(ABC, Generic[S]):
         return 0
 
     @contextmanager
-    def opened(self, unpacked: Path, options: Options) -> Iterator[None]:
+    def opened(self, unpacked: Path, options: staging.Options) -> Iterator[None]:
         """Open the source for calls of ``store`` by threads.
 
         Args:
@@ -203,7 +195,7 @@ class FileSource(Source[Path]):
     noun: str
     """Plural noun for the samples in the summary."""
 
-    def __init__(self, folder: Path, options: Options) -> None:
+    def __init__(self, folder: Path, options: staging.Options) -> None:
         del options
         self.folders = (folder,)
         self.files = {part: self._files(folder / part) for part in PARTS}
@@ -264,10 +256,10 @@ def _stat(path: Path) -> os.stat_result:
 
 
 def prepare_shards(
-    open_source: Callable[[Path, Options], Source[S]],
+    open_source: Callable[[Path, staging.Options], Source[S]],
     path: Path,
     target: Path,
-    options: Options | None = None,
+    options: staging.Options | None = None,
 ) -> DatasetInfo:
     """Write shards and their descriptions into a new folder ``target``.
 
@@ -285,8 +277,8 @@ def prepare_shards(
             named, through ``complain`` if there are several), ``target`` is not empty or cannot
             be written, there is not enough space, or an interrupted preparation had another plan.
     """
-    options = options or Options()
-    check_target(target)
+    options = options or staging.Options()
+    staging.check_target(target)
     source = open_source(path, options)
     for folder in source.folders:
         if folder.resolve() in target.resolve().parents:
@@ -296,14 +288,14 @@ def prepare_shards(
             )
     jobs = source.jobs(options.shards)
     training, held_out = (sum(job.part == part for job in jobs) for part in PARTS)
-    plan = Plan(
+    plan = staging.Plan(
         dataset=source.dataset,
         source=str(path),
         names_sha256=sha256_of((j.part, source.name(sample)) for j in jobs for sample in j.samples),
         shards=(training, held_out),
         storage_format=options.storage_format,
     )
-    with resumed(target, plan, options) as work:
+    with staging.resumed(target, plan, options) as work:
         options.report(f"{path}: {source.summary}, for {training} + {held_out} shards")
         shards = _write_shards(work, source, jobs, options)
         written = [(job, shards[job.file]) for job in jobs]
@@ -364,7 +356,10 @@ def _stamp(source: Source[S], job: ShardJob[S]) -> str:
 
 
 def _write_shards(
-    work: Unfinished, source: Source[S], jobs: Sequence[ShardJob[S]], options: Options
+    work: staging.Unfinished,
+    source: Source[S],
+    jobs: Sequence[ShardJob[S]],
+    options: staging.Options,
 ) -> dict[str, WrittenShard]:
     """Write all shards except kept ones; return all shards by their files."""
     written = _kept_shards(work, source, jobs, options)
@@ -374,7 +369,7 @@ def _write_shards(
     if left:
         unpacked = sum(path.stat().st_size for path in work.unpacked.iterdir())
         needed += max(0, source.unpacked_size - unpacked)
-    check_space(work.root, needed)
+    staging.check_space(work.root, needed)
     problems = list[str]()
     with source.opened(work.unpacked, options):
         meter = Meter(options.progress, "preparing", total, source.unit, finished=total - missing)
@@ -405,7 +400,10 @@ def _complain(problems: Sequence[str], complain: Callable[[str], None]) -> None:
 
 
 def _kept_shards(
-    work: Unfinished, source: Source[S], jobs: Sequence[ShardJob[S]], options: Options
+    work: staging.Unfinished,
+    source: Source[S],
+    jobs: Sequence[ShardJob[S]],
+    options: staging.Options,
 ) -> dict[str, WrittenShard]:
     """Return the finished shards of an interrupted preparation after reading them completely.
 
@@ -428,9 +426,9 @@ def _kept_shards(
 
 
 def _kept_shard(
-    work: Unfinished, source: Source[S], job: ShardJob[S], _: threading.Event
+    work: staging.Unfinished, source: Source[S], job: ShardJob[S], _: threading.Event
 ) -> WrittenShard | None:
-    written = read_note(work.note(job.file), WrittenShard)
+    written = staging.read_note(work.note(job.file), WrittenShard)
     try:
         if written is None or written.stamp != _stamp(source, job):
             return None
@@ -441,7 +439,11 @@ def _kept_shard(
 
 
 def _write(
-    work: Unfinished, source: Source[S], meter: Meter, job: ShardJob[S], stopped: threading.Event
+    work: staging.Unfinished,
+    source: Source[S],
+    meter: Meter,
+    job: ShardJob[S],
+    stopped: threading.Event,
 ) -> tuple[WrittenShard | None, list[str]]:
     """Write a shard. Returns the shard, or the problems of its samples."""
     path, refused, stored = work.dataset / job.file, list[str](), list[StoredSample]()

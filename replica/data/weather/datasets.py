@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import generated
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.generated import (
-    TRAINING,
-    GeneratedDataset,
-    SampleCache,
-    content_sha256,
-)
 from aiperf_hpc.replica.data.weather import phenomena
 from aiperf_hpc.replica.data.weather.fields import FORMULA, field_words, make_fields
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
@@ -64,14 +59,14 @@ class _Sample(NamedTuple):
     labels: Integers
 
 
-def load_boxes(config: DatasetConfig, cores: int) -> GeneratedDataset:
+def load_boxes(config: DatasetConfig, cores: int) -> generated.GeneratedDataset:
     """Return a dataset of maps, float32 (size, 3/2 size, 16), and boxes, int32 (15, 5)."""
     del cores  # One core generates about 20 maps of 96 rows per second, each only once.
     spec = TensorSpec(shape=(MOST_BOXES, 5), dtype="int32")
     return _load(config, BOX_CHANNELS, Labels("boxes", spec, boxes, read=True), weaker=True)
 
 
-def load_masks(config: DatasetConfig, cores: int) -> GeneratedDataset:
+def load_masks(config: DatasetConfig, cores: int) -> generated.GeneratedDataset:
     """Return a dataset of maps, float32 (size, 3/2 size, 16), and masks, int32 (size, 3/2 size)."""
     del cores
     spec = TensorSpec(shape=(config.image_size, config.image_size * 3 // 2), dtype="int32")
@@ -115,7 +110,7 @@ def mask(planted: Sequence[phenomena.Phenomenon], marked: Sequence[phenomena.Mas
 
 def _load(
     config: DatasetConfig, channels: Sequence[str], labels: Labels, *, weaker: bool
-) -> GeneratedDataset:
+) -> generated.GeneratedDataset:
     """Return a dataset of weather.
 
     Args:
@@ -149,7 +144,7 @@ def _load(
         fields, marked = make_fields(channels, height, part, sample, planted)
         return _Sample(fields.astype(np.float16), labels.make(planted, marked))
 
-    cache = SampleCache(make_sample, height * (height * 3 // 2) * len(channels) * 2)
+    cache = generated.SampleCache(make_sample, height * (height * 3 // 2) * len(channels) * 2)
 
     def make(part: int, chosen: NDArray[np.intp]) -> Batch:
         samples = [cache.get(part, each) for each in chosen.tolist()]
@@ -158,7 +153,7 @@ def _load(
         inputs = {"image": fields} | ({labels.name: found} if labels.read else {})
         return Batch(inputs, {labels.name: found})
 
-    return GeneratedDataset(info, make)
+    return generated.GeneratedDataset(info, make)
 
 
 def weather_sha256(config: DatasetConfig, channels: Sequence[str], *, weaker: bool) -> str:
@@ -170,11 +165,11 @@ def weather_sha256(config: DatasetConfig, channels: Sequence[str], *, weaker: bo
     """
     cells = config.image_size * (config.image_size * 3 // 2)
     counts = (config.train_samples, config.validation_samples)
-    return content_sha256(
+    return generated.content_sha256(
         (FORMULA, config.image_size, *counts, int(weaker), *channels),
         config.train_samples,
         lambda sample: (
-            phenomena.phenomenon_words(TRAINING, sample),
-            field_words(channels[0], cells, TRAINING, sample),
+            phenomena.phenomenon_words(generated.TRAINING, sample),
+            field_words(channels[0], cells, generated.TRAINING, sample),
         ),
     )
