@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from aiperf_hpc.config import ExtremeWeatherConfig, ModelConfig, RunConfig
+from aiperf_hpc.config import ExtremeWeatherConfig, RunConfig
 from aiperf_hpc.extras import DETECTION
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, detection
 from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.rules.rule import Findings, Found, Rule
-from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads import requirements
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.networks.extreme_weather import BOXES, INPUT, extreme_weather
@@ -27,12 +26,6 @@ CLASSES = 4
 """Tropical depression, tropical cyclone, extratropical cyclone, atmospheric river."""
 MOST_BOXES = 15
 """Number of rows for the boxes of a sample in the official files."""
-
-
-def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
-    return extreme_weather(
-        dataset.input_shape(INPUT), dataset.input_shape(BOXES), CLASSES, model.extreme_weather
-    )
 
 
 def _official(variant: str) -> Graph:
@@ -99,7 +92,9 @@ WORKLOAD = Workload(
     ),
     objective=detection(MOST_BOXES),
     datasets=("extremeweather", "weather_boxes"),
-    network=_network,
+    network=lambda model, dataset: extreme_weather(
+        dataset.input_shape(INPUT), dataset.input_shape(BOXES), CLASSES, model.extreme_weather
+    ),
     searchable=False,
     presets=("extreme_weather", "extreme_weather_c4", "extreme_weather_laptop"),
     official={

@@ -14,13 +14,11 @@ from functools import partial
 from typing import Final
 
 from aiperf_hpc.config import ModelConfig, RunConfig
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import V1_5, resnet50
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.rules.rule import Findings, Found, Rule
 from aiperf_hpc.rules.validity.evidence import RunEvidence
-from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads import requirements
 from aiperf_hpc.workloads.base import Definition, Workload, resnet50_for
 
@@ -28,10 +26,6 @@ CLASSES = 1000
 """Classes of ImageNet."""
 UNUSED = 1
 """Additional outputs in the benchmark's code, for a background class 0 in an earlier dataset."""
-
-
-def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
-    return resnet50_for(model, dataset, V1_5, model.resnet50.unused_outputs)
 
 
 # Rules of the closed division.
@@ -104,7 +98,9 @@ WORKLOAD = Workload(
     ),
     objective=CLASSIFICATION,
     datasets=("imagenet", "cifar10", "digits", "synthetic"),
-    network=_network,
+    network=lambda model, dataset: resnet50_for(
+        model, dataset, V1_5, model.resnet50.unused_outputs
+    ),
     searchable=False,
     presets=("resnet50_v15", "resnet50_v15_1000", "resnet50_v15_laptop"),
     official={

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from aiperf_hpc.config import ModelConfig
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import regression
-from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.networks.volumes import INPUT, small_regression
 
 TARGETS = 2
-
-
-def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
-    return small_regression(dataset.input_shape(INPUT), TARGETS, model.base_width)
 
 
 WORKLOAD = Workload(
@@ -32,7 +25,9 @@ WORKLOAD = Workload(
     ),
     objective=regression(TARGETS),
     datasets=("volumes",),
-    network=_network,
+    network=lambda model, dataset: small_regression(
+        dataset.input_shape(INPUT), TARGETS, model.base_width
+    ),
     searchable=False,
     presets=("volumes",),
     official={"3 convolutions": partial(small_regression, (16, 16, 16, 1), TARGETS, 8)},

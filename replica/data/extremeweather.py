@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf_hpc.datasets import read_errors
+from aiperf_hpc.datasets import stat_of
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.base import Batch
@@ -293,8 +293,7 @@ class YearFiles(preparation.Source[Map]):
         return content_bytes(sample.year.shape) + OVERHEAD
 
     def stamp(self, sample: Map) -> str:
-        with read_errors(sample.year.path):
-            found = sample.year.path.stat()
+        found = stat_of(sample.year.path)
         return f"{self.name(sample)}\t{found.st_size}\t{found.st_mtime_ns}"
 
     def store(self, sample: Map, shard: BinaryIO) -> preparation.StoredSample:

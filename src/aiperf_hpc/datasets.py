@@ -7,6 +7,7 @@ from the archives records both.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -72,6 +73,12 @@ def read_errors(what: object, dataset: str = "", remedy: str = "") -> AbstractCo
     which = f"dataset '{dataset}': " if dataset else ""
     end = f"; {remedy}" if remedy else ""
     return restated(f"{which}cannot read {what}", DatasetError, end, caught=OSError)
+
+
+def stat_of(path: Path) -> os.stat_result:
+    """Return the status of a file. Raises DatasetError."""
+    with read_errors(path):
+        return path.stat()
 
 
 def save_dataset_manifest(folder: Path, info: DatasetInfo) -> None:

@@ -8,7 +8,6 @@ is train or validation.
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -19,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
-from aiperf_hpc.datasets import read_errors, save_dataset_manifest
+from aiperf_hpc.datasets import read_errors, save_dataset_manifest, stat_of
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import staging
 from aiperf_hpc.replica.data.progress import Meter, in_threads
@@ -218,10 +217,10 @@ class FileSource(Source[Path]):
         return sample.name
 
     def size(self, sample: Path) -> int:
-        return _stat(sample).st_size
+        return stat_of(sample).st_size
 
     def stamp(self, sample: Path) -> str:
-        found = _stat(sample)
+        found = stat_of(sample)
         return f"{sample.name}\t{found.st_size}\t{found.st_mtime_ns}"
 
     def store(self, sample: Path, shard: BinaryIO) -> StoredSample:
@@ -248,11 +247,6 @@ class FileSource(Source[Path]):
     def _load(self, path: Path) -> LoadedSample:
         with restated(f"{path}", DatasetError, caught=ValueError), read_errors(path):
             return self.load(path)
-
-
-def _stat(path: Path) -> os.stat_result:
-    with read_errors(path):
-        return path.stat()
 
 
 def prepare_shards(

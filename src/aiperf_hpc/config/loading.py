@@ -55,7 +55,9 @@ def load_config(source: str | Path, assignments: Iterable[str] = ()) -> RunConfi
     if name in preset_names():
         values = _parse(preset_text(name), f"preset {name}")
     elif Path(name).suffix in (".yaml", ".yml") or Path(name).exists():
-        values = _parse(_read(Path(name)), name)
+        with restated(f"cannot read the configuration {name}", ConfigError, caught=UsageError):
+            text = text_of(Path(name), MOST_YAML_BYTES)
+        values = _parse(text, name)
     else:
         raise ConfigError(
             f"no preset and no file '{name}'{did_you_mean(name, preset_names())}; "
@@ -76,11 +78,6 @@ def validate(values: Mapping[str, Any], where: str) -> RunConfig:
         more = [f"and {len(found) - MOST_ERRORS} more"] * (len(found) > MOST_ERRORS)
         faults = {key: text.removeprefix(f"{key}: ") for key, text in texts.items()}
         raise ConfigError(f"{where}: {'; '.join([*texts.values(), *more])}", faults) from None
-
-
-def _read(path: Path) -> str:
-    with restated(f"cannot read the configuration {path}", ConfigError, caught=UsageError):
-        return text_of(path, MOST_YAML_BYTES)
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:

@@ -308,13 +308,9 @@ def network_ports(root: Path = ROOT) -> tuple[NetworkPort, ...]:
     """
     interfaces = tuple(_interfaces(root))
     hardware = tuple(port for port in interfaces if not port.virtual)
-    return (*_adapters(root), *(hardware or interfaces))
-
-
-def _adapters(root: Path) -> Iterator[NetworkPort]:
-    for adapter in entries(root / "sys/class/infiniband"):
-        for port in entries(adapter / "ports"):
-            yield _adapter_port(adapter, port)
+    adapters = entries(root / "sys/class/infiniband")
+    verbs = (_adapter_port(each, port) for each in adapters for port in entries(each / "ports"))
+    return (*verbs, *(hardware or interfaces))
 
 
 def _adapter_port(adapter: Path, port: Path) -> NetworkPort:

@@ -47,14 +47,10 @@ def _file_system(use: str, folder: Path, root: Path) -> FileSystem:
         mount_point=mount.point,
         type=mount.type,
         source=mount.source,
-        options=tuple(option for option in mount.options if _is_told(option)),
+        options=tuple(o for o in mount.options if not (o.startswith(_LAYERS) or SECRET.search(o))),
         total_bytes=probe.read("total_bytes", lambda: _capacity(folder)),
         absent=probe.absent,
     )
-
-
-def _is_told(option: str) -> bool:
-    return not option.startswith(_LAYERS) and not SECRET.search(option)
 
 
 def _capacity(folder: Path) -> int:

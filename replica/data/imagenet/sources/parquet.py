@@ -18,7 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiperf_hpc.datasets import read_errors
+from aiperf_hpc.datasets import stat_of
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.extras import PARQUET
 from aiperf_hpc.replica.data.imagenet.sources.base import (
@@ -172,7 +172,7 @@ def _open(path: Path) -> ParquetFile:
 
 def _rows(path: Path) -> Iterator[Image]:
     """Yield the images of a file's rows; names lack the class if the path has no wnid."""
-    status = _status(path)
+    status = stat_of(path)
     with _parquet_errors(path), _open(path) as file:
         _check_columns(path, file)
         table = file.read(columns=["image.path", "label"])
@@ -185,11 +185,6 @@ def _rows(path: Path) -> Iterator[Image]:
             what = "label" if name else "path"
             raise DatasetError(f"{path}, row {row}, has no {what}")
         yield Image(label, _parsed(name), str(path), row, each, status.st_mtime_ns)
-
-
-def _status(path: Path) -> os.stat_result:
-    with read_errors(path):
-        return path.stat()
 
 
 def _check_columns(path: Path, file: ParquetFile) -> None:
@@ -272,7 +267,7 @@ def _images_file(path: Path, unpacked: Path) -> Path:
 
 def _unpack(path: Path, folder: Path, stopped: threading.Event) -> list[int]:
     """Write a parquet file's images contiguously; return the end offset of each image."""
-    status, target = _status(path), _images_file(path, folder)
+    status, target = stat_of(path), _images_file(path, folder)
     note = target.with_suffix(".json")
     done = note_of(note, _Unpacked, status)
     if done and target.exists() and target.stat().st_size == max(done.ends, default=0):

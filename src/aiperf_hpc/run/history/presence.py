@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -72,10 +71,7 @@ def _attempts(replica: ReplicaHistory, until: float) -> Iterable[Presence]:
 
 def _is_at_work(replica: ReplicaHistory) -> bool:
     """Return whether the latest attempt has neither ended nor is known to have exited."""
-    job = replica.job_state
-    gone = job is not None and job.phase in GONE and replica.job_utc >= _begun(replica)
+    job, started = replica.job_state, replica.started_utc
+    since = started is not None and replica.job_utc >= started
+    gone = job is not None and job.phase in GONE and since
     return replica.ended is None and replica.exit_status is None and not gone
-
-
-def _begun(replica: ReplicaHistory) -> float:
-    return replica.started_utc if replica.started_utc is not None else math.inf
