@@ -97,6 +97,11 @@ def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, ob
     factor = 1.0 / schedule.warmup_start_factor if schedule.warmup_start_factor else 1.0
     scale = 1.0 if schedule.base_batch_size is None else used.batch_size / schedule.base_batch_size
     rate = used.learning_rate * scale / factor
+    lamb = {
+        "opt_bias_correction": True,
+        "opt_grad_averaging": True,
+        "opt_max_grad_norm": used.max_gradient_norm,
+    }
     return {
         "batchnorm_group_size": 1,
         "gradient_accumulation_frequency": 1,
@@ -105,20 +110,10 @@ def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, ob
         "opt_betas": [used.beta1, used.beta2],
         "opt_eps": used.epsilon,
         "opt_weight_decay": used.weight_decay,
-        **_of_lamb(used),
+        **(lamb if used.optimizer == "lamb" else {}),
         "scheduler_lr_warmup_steps": schedule.warmup_steps,
         "scheduler_lr_warmup_factor": factor,
         **dict(_of_schedule(schedule, rate * factor)),
-    }
-
-
-def _of_lamb(used: Hyperparameters) -> dict[str, object]:
-    if used.optimizer != "lamb":
-        return {}
-    return {
-        "opt_bias_correction": True,
-        "opt_grad_averaging": True,
-        "opt_max_grad_norm": used.max_gradient_norm,
     }
 
 

@@ -8,9 +8,9 @@ Shapes omit the batch dimension and are channels-last: ``(height, width, channel
 
 from __future__ import annotations
 
+from aiperf_hpc.graph.graph import KINDS as KINDS
 from aiperf_hpc.graph.graph import SCHEMA_VERSION as SCHEMA_VERSION
 from aiperf_hpc.graph.graph import Graph as Graph
 from aiperf_hpc.graph.graph import GraphBuilder as GraphBuilder
 from aiperf_hpc.graph.graph import Node as Node
 from aiperf_hpc.graph.layers import *  # noqa: F403 -- a new layer is named at its class alone
-from aiperf_hpc.graph.recording import KINDS as KINDS

@@ -11,14 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.imagenet.sources import folders
 from aiperf_hpc.replica.data.imagenet.sources.archives import has_archives, open_archives
 from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource, entries
-from aiperf_hpc.replica.data.imagenet.sources.folders import (
-    KAGGLE,
-    label_files_of,
-    open_folders,
-    open_kaggle,
-)
 from aiperf_hpc.replica.data.imagenet.sources.parquet import open_parquet, parquet_folder
 from aiperf_hpc.replica.data.sharded.preparation import prepare_shards
 from aiperf_hpc.replica.data.staging import Options
@@ -49,7 +44,7 @@ def _open_source(source: Path, options: Options) -> ImageSource:
     parquet = parquet_folder(source)
     found = {
         "train/": (source / "train").is_dir(),
-        f"{KAGGLE}/": kaggle is not None,
+        f"{folders.KAGGLE}/": kaggle is not None,
         "train-*.parquet": parquet is not None,
     }
     layouts = [name for name, there in found.items() if there]
@@ -59,21 +54,23 @@ def _open_source(source: Path, options: Options) -> ImageSource:
             "of them away"
         )
     if kaggle is not None:
-        return open_kaggle(kaggle, options)
+        return folders.open_kaggle(kaggle, options)
     if parquet is not None:
         return open_parquet(parquet, options)
     if layouts:
         val = source / "val"
-        return open_folders(source / "train", val, label_files_of(source, val), options)
+        return folders.open_folders(
+            source / "train", val, folders.label_files_of(source, val), options
+        )
     raise DatasetError(
         f"{source} holds no ImageNet: expected the official archives, train/<wnid>/*.JPEG and "
-        f"val/, Kaggle's {KAGGLE}/, or Hugging Face's data/train-*.parquet"
+        f"val/, Kaggle's {folders.KAGGLE}/, or Hugging Face's data/train-*.parquet"
     )
 
 
 def _is_kaggle(root: Path, source: Path) -> bool:
     """Return whether ``source`` is Kaggle's folder ``root``, or the ILSVRC/ in it."""
-    return (root / KAGGLE / "train").is_dir() and source in (root, root / "ILSVRC")
+    return (root / folders.KAGGLE / "train").is_dir() and source in (root, root / "ILSVRC")
 
 
 prepare = partial(prepare_shards, open_source)

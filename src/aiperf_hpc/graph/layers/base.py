@@ -85,7 +85,7 @@ class Layer:
 
     kind: ClassVar[str]
     """Name of the layer in JSON and in counts, the class's name in snake case, unless
-    ``graph/recording.py`` has another for its parameters."""
+    ``graph/graph.py`` has another for its parameters."""
     inputs: ClassVar[tuple[int, int | None]] = (1, 1)
     """Minimum and maximum number of inputs; ``None`` is unlimited."""
     commutative: ClassVar[bool] = False

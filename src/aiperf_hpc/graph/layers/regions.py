@@ -112,11 +112,8 @@ class Proposals(Layer):
     overlap: float = 0.7
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("levels", tuple(tuple(level) for level in self.levels)),
-            ("sizes", tuple(self.sizes)),
-        ):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "levels", tuple(map(tuple, self.levels)))
+        object.__setattr__(self, "sizes", tuple(self.sizes))
         Layer.__post_init__(self)
         described = all(len(level) == LEVEL and all(map(is_size, level)) for level in self.levels)
         require(bool(self.levels) and described, "proposals: a level is rows, columns and a stride")

@@ -6,7 +6,7 @@ import gc
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 from aiperf_hpc.run.journal import JournalReader, Problem, on_journals
@@ -70,8 +70,7 @@ class Tail:
 
     def anew(self) -> Tail:
         """Return the same journals with nothing read, but with the known starts."""
-        starts, replica, retry = self.starts, self.replica, self.retry
-        return Tail(self.paths, starts, replica=replica, retry=retry, until=self.until)
+        return replace(self)
 
     def look(self, replica: str | None) -> Iterable[JournalSource]:
         """Return the journals that exist now, of one replica or of all.
