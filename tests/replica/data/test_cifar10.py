@@ -84,10 +84,8 @@ def files_of(form: str, parts: list[Samples]) -> dict[str, bytes]:
     return files
 
 
-def write_archive(
-    path: Path, folder: str, files: dict[str, bytes], *, compresslevel: int = 1
-) -> Path:
-    with tarfile.open(path, "w:gz", compresslevel=compresslevel) as tar:
+def write_archive(path: Path, folder: str, files: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         for name, content in files.items():
             member = tarfile.TarInfo(f"{folder}/{name}")
             member.size = len(content)

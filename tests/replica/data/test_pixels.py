@@ -9,10 +9,10 @@ from aiperf_hpc.replica.data.base import Pixels, Scaling
 SCALING = Scaling((1 / 58.395, 1 / 57.12), (-123.175 / 58.395, -115.78 / 57.12))
 
 
-def _pixels(samples: int = 8) -> Pixels:
+def _pixels() -> Pixels:
     """Every byte is among them."""
-    places = np.random.default_rng(1).permutation(samples * 6 * 6 * 2)
-    return Pixels(places.astype(np.uint8).reshape(samples, 6, 6, 2), SCALING)
+    places = np.random.default_rng(1).permutation(8 * 6 * 6 * 2)
+    return Pixels(places.astype(np.uint8).reshape(8, 6, 6, 2), SCALING)
 
 
 def test_a_number_is_its_byte_times_a_factor_plus_an_addend_each_rounded() -> None:

@@ -36,10 +36,10 @@ from aiperf_hpc.replica.engines.torch.regions import (
 )
 
 
-def some_boxes(number: int, seed: int = 0, side: float = 40.0) -> Tensor:
+def some_boxes(number: int, seed: int = 0) -> Tensor:
     made = torch.Generator().manual_seed(seed)
-    first = torch.rand((number, 2), generator=made) * side
-    return torch.cat([first, first + 1.0 + torch.rand((number, 2), generator=made) * side], 1)
+    first = torch.rand((number, 2), generator=made) * 40.0
+    return torch.cat([first, first + 1.0 + torch.rand((number, 2), generator=made) * 40.0], 1)
 
 
 def one_overlap(box: list[float], other: list[float]) -> float:
@@ -146,18 +146,18 @@ def test_each_region_is_convolved_by_itself(kernel: int, stride: int) -> None:
 LAYER = Proposals(6, 20, 10, ((8, 8, 8),), (16,), 64, 64)
 
 
-def rows_for(seed: int = 0) -> Tensor:
-    made = torch.Generator().manual_seed(seed)
+def rows() -> Tensor:
+    made = torch.Generator().manual_seed(0)
     return torch.randn((2, 8 * 8 * 3, 5), generator=made) * torch.tensor([1, 0.3, 0.3, 0.3, 0.3])
 
 
 def test_regions_are_the_best_anchors_apart_from_each_other() -> None:
     none = torch.full((2, 15, 5), -1)
-    found = propose(rows_for(), none, text_of(LAYER), False)
+    found = propose(rows(), none, text_of(LAYER), False)
     assert found.shape == (2, 6, 4)
     anchors = anchor_boxes(LAYER.levels, LAYER.of_a_level, torch.device("cpu"))
-    best = rows_for()[0, :, 0].argmax()
-    wanted = decode_boxes(anchors[best], rows_for()[0, best, 1:]).clamp(0, 64)
+    best = rows()[0, :, 0].argmax()
+    wanted = decode_boxes(anchors[best], rows()[0, best, 1:]).clamp(0, 64)
     torch.testing.assert_close(found[0, 0], wanted)
     apart = pairwise_iou(found[0], found[0]).fill_diagonal_(0.0)
     assert apart.max() <= 0.7
@@ -166,19 +166,17 @@ def test_regions_are_the_best_anchors_apart_from_each_other() -> None:
 def test_in_training_true_boxes_are_among_the_regions_and_a_quarter_at_most() -> None:
     truth = torch.full((2, 15, 5), -1)
     truth[0, 0] = torch.tensor([2, 3, 30, 33, 1])
-    found = propose(rows_for(), truth, text_of(LAYER), True)
+    found = propose(rows(), truth, text_of(LAYER), True)
     on = (pairwise_iou(found[0], truth[0, :1, :4].float()) >= 0.5).flatten()
     assert on.sum() == 1  # Of six; and the other sample has none.
     assert not (pairwise_iou(found[1], truth[0, :1, :4].float()) == 1.0).any()
-    inference = propose(rows_for(), truth, text_of(LAYER), False)
-    assert torch.equal(
-        inference, propose(rows_for(), torch.zeros_like(truth), text_of(LAYER), False)
-    )
+    inference = propose(rows(), truth, text_of(LAYER), False)
+    assert torch.equal(inference, propose(rows(), torch.zeros_like(truth), text_of(LAYER), False))
 
 
 def test_regions_that_are_missing_are_empty() -> None:
     few = Proposals(50, 4, 10, ((8, 8, 8),), (16,), 64, 64)
-    found = propose(rows_for(), torch.full((2, 15, 5), -1), text_of(few), False)
+    found = propose(rows(), torch.full((2, 15, 5), -1), text_of(few), False)
     assert found.shape == (2, 50, 4)
     assert not found[:, 4:].any()
     assert found[:, 0].any()

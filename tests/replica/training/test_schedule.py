@@ -38,9 +38,9 @@ def rates(of: Schedule, losses: Sequence[float] = ()) -> list[float]:
     return [of.rate(step, losses[: step // STEPS]) for step in range(of.total)]
 
 
-def pytorchs(make: Made, every: int = 1, rate: float = 0.3) -> list[float]:
+def pytorchs(make: Made, every: int = 1) -> list[float]:
     """Return the rates of PyTorch's scheduler, which is stepped at this interval."""
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=rate)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
     scheduler = make(optimizer)
     found = []
     for step in range(TOTAL):
