@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import Graph, Layer, Shape
-from aiperf_hpc.ops_counter.layers import OPERATIONS, LayerContext, Operations
+from aiperf_hpc.ops_counter.layers import COSTS, LayerContext, Operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +89,13 @@ def _count_layer(
 
     ``kind`` distinguishes layers without fields, which have equal hashes.
     """
-    formula = OPERATIONS.get(type(layer))
-    if formula is None:
+    cost = COSTS.get(type(layer))
+    if cost is None:
         raise CountError(
             f"no operation count for a layer of kind '{kind}'; add its formula to "
             "ops_counter/layers.py"
         )
     output = layer.output_shape(*inputs)
     parameters = sum(math.prod(shape) for shape in layer.parameters(*inputs).values())
-    operations = formula(LayerContext(layer, inputs, output, input_gradient))
+    operations = cost.operations(LayerContext(layer, inputs, output, input_gradient))
     return LayerCount(kind, output, parameters, operations)

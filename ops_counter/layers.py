@@ -1,7 +1,7 @@
 """Cost of one layer for one sample: its operations and its memory traffic.
 
-Each layer has one function for either, or a row of a table, in Python integers; ``traffic.py``
-describes the memory model.
+The table ``COSTS`` has a formula for either per layer, in Python integers; ``traffic.py`` describes
+the memory model.
 
 Convention (Ren et al. 2021): a multiply-accumulate is 2 operations;
 an addition, subtraction, multiplication or comparison is 1; a division or square root is 4; an
@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 
 from aiperf_hpc.graph import Layer, Shape, layers
@@ -64,31 +63,7 @@ class Operations:
 
 Formula = Callable[[LayerContext], Operations]
 
-OPERATIONS: dict[type[Layer], Formula] = {}
-"""Formulas by layer class. Layers of other classes cannot be counted."""
 
-
-def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
-    """Register a function as the operation count of exactly these layer classes."""
-
-    def register(formula: Formula) -> Formula:
-        OPERATIONS.update(dict.fromkeys(layers, formula))
-        return formula
-
-    return register
-
-
-@counts(
-    layers.Input,
-    layers.Flatten,
-    layers.Dropout,
-    layers.Concat,
-    layers.Tile,
-    layers.NearestResize2D,
-    layers.RegionFlatten,
-    layers.Proposals,
-    layers.Detector,
-)
 def nothing(context: LayerContext) -> Operations:
     """Return zero: data is passed on or moved.
 
@@ -99,7 +74,6 @@ def nothing(context: LayerContext) -> Operations:
     return Operations(0)
 
 
-@counts(layers.Embedding)
 def embedding(context: LayerContext) -> Operations:
     """Return zero for the forward lookup, 1 addition per element for the gradients of the rows,
     and 2 per weight for the update of the whole table."""
@@ -108,13 +82,6 @@ def embedding(context: LayerContext) -> Operations:
     return Operations(0, ADD * context.elements + update, update)
 
 
-@counts(
-    layers.AtrousConv2D,
-    layers.Conv2D,
-    layers.Conv3D,
-    layers.DepthwiseConv2D,
-    layers.RegionConv2D,
-)
 def convolution(context: LayerContext) -> Operations:
     """Return 2 k² Ci Co (2-D) or 2 k³ Ci Co (3-D) per output position, and the gradients.
 
@@ -125,27 +92,23 @@ def convolution(context: LayerContext) -> Operations:
     return _trained(context, MAC * kernel * math.prod(context.output[:-1]))
 
 
-@counts(layers.ConvTranspose2D)
 def transposed_convolution(context: LayerContext) -> Operations:
     """Return 2 k² Ci Co per input position, and the gradients."""
     kernel = math.prod(context.parameters["kernel"])
     return _trained(context, MAC * kernel * math.prod(context.inputs[0][:-1]))
 
 
-@counts(layers.Dense)
 def dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co forward, and 2 (Ci + 1) Co for the update of weights and bias."""
     return _trained(context, MAC * math.prod(context.parameters["kernel"]))
 
 
-@counts(layers.PositionwiseDense)
 def positionwise_dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co forward per vector, and the update as in ``dense``."""
     vectors = context.output[0]
     return _trained(context, MAC * vectors * math.prod(context.parameters["kernel"]))
 
 
-@counts(layers.ProposalHead)
 def proposal_head(context: LayerContext) -> Operations:
     """Return the sum of its three convolutions over all positions; the ReLU counts as zero.
 
@@ -160,13 +123,11 @@ def proposal_head(context: LayerContext) -> Operations:
     return Operations(shared + behind, gradients + update, update)
 
 
-@counts(layers.RegionAlign)
 def region_align(context: LayerContext) -> Operations:
     """Return a multiply-accumulate for each of 4 x 4 weighted positions per element."""
     return Operations(MAC * 4 * layers.RegionAlign.samples**2 * context.elements)
 
 
-@counts(layers.RegionAverage)
 def region_average(context: LayerContext) -> Operations:
     """Return an addition per input element and a division per channel of each region."""
     return Operations(ADD * math.prod(context.inputs[0]) + DIVIDE * context.elements)
@@ -183,42 +144,26 @@ def _trained(context: LayerContext, forward: int) -> Operations:
     return Operations(forward, gradients * forward + update, update)
 
 
-@counts(layers.Add)
 def add(context: LayerContext) -> Operations:
     """Return an addition per element for each input after the first."""
     return Operations(ADD * (len(context.inputs) - 1) * context.elements)
 
 
-@counts(layers.MaxPool2D, layers.MaxPool3D)
 def max_pool(context: LayerContext) -> Operations:
     """Return a comparison per element of the window, k² or k³, for each output element."""
     axes = len(context.output) - 1
     return Operations(COMPARE * context.layer.window.kernel**axes * context.elements)
 
 
-@counts(layers.GlobalAveragePool2D, layers.ImagePool2D)
 def global_average_pool2d(context: LayerContext) -> Operations:
     """Return an addition per input element and a division per channel."""
     height, width, channels = context.inputs[0]
     return Operations(ADD * height * width * channels + DIVIDE * channels)
 
 
-def _elementwise(context: LayerContext, each: int) -> Operations:
-    return Operations(each * context.elements)
-
-
-ELEMENTWISE: Final[Mapping[type[Layer], int]] = {
-    layers.BatchNorm: 7,
-    layers.ChannelAffine: MULTIPLY + ADD,
-    layers.ReLU: COMPARE,
-    layers.LeakyReLU: COMPARE + MULTIPLY,
-    # The cheapest form, 1 - 2 / (exp(2x) + 1).
-    layers.Tanh: MULTIPLY + EXP + ADD + DIVIDE + ADD,
-    layers.Scale: MULTIPLY,
-    layers.Softmax: EXP + ADD + DIVIDE,
-}
-"""Operations per element of the output, forward; there are none backward."""
-OPERATIONS |= {kind: partial(_elementwise, each=each) for kind, each in ELEMENTWISE.items()}
+def per_element(operations: int) -> Formula:
+    """Return the formula for operations per element of the output, forward; none backward."""
+    return lambda context: Operations(operations * context.elements)
 
 
 class Moved(NamedTuple):
@@ -231,74 +176,34 @@ class Moved(NamedTuple):
 TrafficFormula = Callable[[LayerContext], Moved]
 """Returns the traffic of a layer in its context."""
 
-TRAFFIC: dict[type[Layer], TrafficFormula] = {}
-"""Traffic formulas by layer class."""
-
-
-def moves(*layers: type[Layer]) -> Callable[[TrafficFormula], TrafficFormula]:
-    """Register a function as the memory traffic of exactly these layer classes."""
-
-    def register(formula: TrafficFormula) -> TrafficFormula:
-        TRAFFIC.update(dict.fromkeys(layers, formula))
-        return formula
-
-    return register
-
 
 def _read(context: LayerContext) -> int:
     return sum(math.prod(shape) for shape in context.inputs)
 
 
-class PointwiseTraffic(NamedTuple):
-    """Elements that a pointwise layer moves per element of its output, unless it is fused."""
+def pointwise(forward: int, parameters: int, inputs: int) -> TrafficFormula:
+    """Return the formula of a pointwise layer, which moves nothing if it is fused.
 
-    forward: int
-    parameters: int
-    """Backward, for the gradients of its parameters."""
-    inputs: int
-    """Backward, for the gradient of its input, if it is needed."""
+    Args:
+        forward: elements moved per element of the output.
+        parameters: backward, for the gradients of its parameters.
+        inputs: backward, for the gradient of its input, if it is needed.
+    """
 
-    def moved(self, context: LayerContext) -> Moved:
+    def moved(context: LayerContext) -> Moved:
         if context.fused:
             return Moved(0)
-        backward = self.parameters + self.inputs * int(context.input_gradient)
-        return Moved(self.forward * context.elements, backward * context.elements)
+        backward = parameters + inputs * int(context.input_gradient)
+        return Moved(forward * context.elements, backward * context.elements)
+
+    return moved
 
 
-_ACTIVATION = PointwiseTraffic(2, 0, 3)
-"""Backward also reads the output, for the slope."""
-POINTWISE: Final[Mapping[type[Layer], PointwiseTraffic]] = {
-    # Forward reads for the moments, reads again and writes. Backward reads input and gradient for
-    # scale and shift, and needs their sums before the input's gradient.
-    layers.BatchNorm: PointwiseTraffic(3, 2, 3),
-    layers.ChannelAffine: PointwiseTraffic(2, 2, 2),
-    # If fused, each input is written in place.
-    layers.Concat: PointwiseTraffic(2, 0, 2),
-    **dict.fromkeys((layers.ReLU, layers.LeakyReLU, layers.Tanh, layers.Softmax), _ACTIVATION),
-    layers.Scale: PointwiseTraffic(2, 0, 2),
-    # Includes the mask.
-    layers.Dropout: PointwiseTraffic(3, 0, 3),
-}
-TRAFFIC |= {kind: traffic.moved for kind, traffic in POINTWISE.items()}
-
-
-@moves(layers.Input, layers.Flatten, layers.RegionFlatten)
 def nothing_traffic(context: LayerContext) -> Moved:
     """Return zero: the next layers read the samples, and a view moves nothing."""
     return Moved(0)
 
 
-@moves(
-    layers.AtrousConv2D,
-    layers.Conv2D,
-    layers.Conv3D,
-    layers.ConvTranspose2D,
-    layers.Dense,
-    layers.DepthwiseConv2D,
-    layers.PositionwiseDense,
-    layers.ProposalHead,
-    layers.RegionConv2D,
-)
 def product_traffic(context: LayerContext) -> Moved:
     """Return input and output forward, for the weight gradient, and for the input gradient.
 
@@ -309,7 +214,6 @@ def product_traffic(context: LayerContext) -> Moved:
     return Moved(both, both * (1 + int(context.input_gradient)))
 
 
-@moves(layers.Tile)
 def tile_traffic(context: LayerContext) -> Moved:
     """Return the output written forward, unless its reader repeats it, and its gradient read."""
     return Moved(
@@ -317,7 +221,6 @@ def tile_traffic(context: LayerContext) -> Moved:
     )
 
 
-@moves(layers.Add)
 def add_traffic(context: LayerContext) -> Moved:
     """Return each input and the output; if fused, each input but the one being written.
 
@@ -328,34 +231,29 @@ def add_traffic(context: LayerContext) -> Moved:
     )
 
 
-@moves(layers.MaxPool2D, layers.MaxPool3D)
 def max_pool_traffic(context: LayerContext) -> Moved:
     """Return input and output forward; backward the input read again and its gradient written."""
     read, made = _read(context), context.elements
     return Moved(read + made, (2 * read + made) * int(context.input_gradient))
 
 
-@moves(layers.GlobalAveragePool2D, layers.ImagePool2D, layers.RegionAverage)
 def global_average_pool2d_traffic(context: LayerContext) -> Moved:
     """Return input and output, forward and backward."""
     both = _read(context) + context.elements
     return Moved(both, both * int(context.input_gradient))
 
 
-@moves(layers.NearestResize2D, layers.Detector)
 def copied_traffic(context: LayerContext) -> Moved:
     """Return input and output forward, and their gradients backward."""
     both = 0 if context.fused else _read(context) + context.elements
     return Moved(both, both * int(context.input_gradient))
 
 
-@moves(layers.Proposals)
 def proposals_traffic(context: LayerContext) -> Moved:
     """Return input and output once; the sorted part is small."""
     return Moved(_read(context) + context.elements)
 
 
-@moves(layers.RegionAlign)
 def region_align_traffic(context: LayerContext) -> Moved:
     """Return 4 positions of each of 2 x 2 samples read and one element written; backward, the
     gradients of these positions read and written."""
@@ -363,7 +261,58 @@ def region_align_traffic(context: LayerContext) -> Moved:
     return Moved(read + context.elements, (2 * read + context.elements))
 
 
-@moves(layers.Embedding)
 def embedding_traffic(context: LayerContext) -> Moved:
     """Return indices read, rows read and written forward; backward gradients read and added."""
     return Moved(_read(context) + 2 * context.elements, _read(context) + 3 * context.elements)
+
+
+class Cost(NamedTuple):
+    """Formulas of one class of layers."""
+
+    operations: Formula
+    traffic: TrafficFormula
+
+
+_ACTIVATION: Final = pointwise(2, 0, 3)
+"""Backward also reads the output, for the slope."""
+COSTS: Final[Mapping[type[Layer], Cost]] = {
+    layers.Add: Cost(add, add_traffic),
+    layers.AtrousConv2D: Cost(convolution, product_traffic),
+    # Forward reads for the moments, reads again and writes. Backward reads input and gradient for
+    # scale and shift, and needs their sums before the input's gradient.
+    layers.BatchNorm: Cost(per_element(7), pointwise(3, 2, 3)),
+    layers.ChannelAffine: Cost(per_element(MULTIPLY + ADD), pointwise(2, 2, 2)),
+    # If fused, each input is written in place.
+    layers.Concat: Cost(nothing, pointwise(2, 0, 2)),
+    layers.Conv2D: Cost(convolution, product_traffic),
+    layers.Conv3D: Cost(convolution, product_traffic),
+    layers.ConvTranspose2D: Cost(transposed_convolution, product_traffic),
+    layers.Dense: Cost(dense, product_traffic),
+    layers.DepthwiseConv2D: Cost(convolution, product_traffic),
+    layers.Detector: Cost(nothing, copied_traffic),
+    # Its traffic includes the mask.
+    layers.Dropout: Cost(nothing, pointwise(3, 0, 3)),
+    layers.Embedding: Cost(embedding, embedding_traffic),
+    layers.Flatten: Cost(nothing, nothing_traffic),
+    layers.GlobalAveragePool2D: Cost(global_average_pool2d, global_average_pool2d_traffic),
+    layers.ImagePool2D: Cost(global_average_pool2d, global_average_pool2d_traffic),
+    layers.Input: Cost(nothing, nothing_traffic),
+    layers.LeakyReLU: Cost(per_element(COMPARE + MULTIPLY), _ACTIVATION),
+    layers.MaxPool2D: Cost(max_pool, max_pool_traffic),
+    layers.MaxPool3D: Cost(max_pool, max_pool_traffic),
+    layers.NearestResize2D: Cost(nothing, copied_traffic),
+    layers.PositionwiseDense: Cost(positionwise_dense, product_traffic),
+    layers.ProposalHead: Cost(proposal_head, product_traffic),
+    layers.Proposals: Cost(nothing, proposals_traffic),
+    layers.ReLU: Cost(per_element(COMPARE), _ACTIVATION),
+    layers.RegionAlign: Cost(region_align, region_align_traffic),
+    layers.RegionAverage: Cost(region_average, global_average_pool2d_traffic),
+    layers.RegionConv2D: Cost(convolution, product_traffic),
+    layers.RegionFlatten: Cost(nothing, nothing_traffic),
+    layers.Scale: Cost(per_element(MULTIPLY), pointwise(2, 0, 2)),
+    layers.Softmax: Cost(per_element(EXP + ADD + DIVIDE), _ACTIVATION),
+    # The cheapest form, 1 - 2 / (exp(2x) + 1).
+    layers.Tanh: Cost(per_element(MULTIPLY + EXP + ADD + DIVIDE + ADD), _ACTIVATION),
+    layers.Tile: Cost(nothing, tile_traffic),
+}
+"""Formulas by layer class. Layers of other classes cannot be counted."""

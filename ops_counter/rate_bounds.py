@@ -29,80 +29,72 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.system.description import Processors
 
 TERA: Final = 1e12
-NVIDIA: Final = "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center"
-AMD: Final = "https://www.amd.com/en/products/accelerators/instinct"
 
 
-class Published(NamedTuple):
-    """One device."""
-
-    name: re.Pattern[str]
-    """Part of the device name that frameworks report."""
-    tera: Mapping[str, float]
-    """Peak in 10^12 operations/s by precision, of the matrix units if they support it."""
-    source: str
-
-
-def _row(name: str, source: str, **tera: float) -> Published:
-    return Published(re.compile(name, re.IGNORECASE), tera, source)
-
-
-DEVICES: Final[tuple[Published, ...]] = (
+DEVICES: Final[Mapping[str, Mapping[str, float]]] = {
     # NVIDIA. fp32 is that of the vector units; tf32, bf16 and fp16 are the Tensor Cores'.
-    _row(r"P100.*SXM2", f"{NVIDIA}/tesla-p100/pdf/nvidia-tesla-p100-datasheet.pdf",
-         fp32=10.6, fp16=21.2),
-    _row(r"P100", f"{NVIDIA}/tesla-p100/pdf/nvidia-tesla-p100-PCIe-datasheet.pdf",
-         fp32=9.3, fp16=18.7),
-    _row(r"V100S", "https://images.nvidia.com/content/technologies/volta/pdf/"
-         "volta-v100-datasheet-update-us-1165301-r5.pdf", fp32=16.4, fp16=130.0),
-    _row(r"V100.*SXM", "https://images.nvidia.com/content/technologies/volta/pdf/"
-         "volta-v100-datasheet-update-us-1165301-r5.pdf", fp32=15.7, fp16=125.0),
-    _row(r"V100", "https://images.nvidia.com/content/technologies/volta/pdf/"
-         "volta-v100-datasheet-update-us-1165301-r5.pdf", fp32=14.0, fp16=112.0),
-    _row(r"\bT4\b", f"{NVIDIA}/tesla-t4/t4-tensor-core-datasheet-951643.pdf", fp32=8.1, fp16=65.0),
-    _row(r"\bA(100|800)\b", f"{NVIDIA}/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf",
-         fp32=19.5, tf32=156.0, bf16=312.0, fp16=312.0),
-    _row(r"\bA30\b", f"{NVIDIA}/products/a30-gpu/pdf/a30-datasheet.pdf",
-         fp32=10.3, tf32=82.0, bf16=165.0, fp16=165.0),
-    _row(r"\bA10\b", f"{NVIDIA}/a10/pdf/a10-datasheet.pdf",
-         fp32=31.2, tf32=62.5, bf16=125.0, fp16=125.0),
-    _row(r"\bA40\b", f"{NVIDIA}/a40/nvidia-a40-datasheet.pdf",
-         fp32=37.4, tf32=74.8, bf16=149.7, fp16=149.7),
-    _row(r"\bL4\b", "https://www.nvidia.com/en-us/data-center/l4/",
-         fp32=30.3, tf32=60.0, bf16=121.0, fp16=121.0),
-    _row(r"\bL40S\b", "https://www.nvidia.com/en-us/data-center/l40s/",
-         fp32=91.6, tf32=183.0, bf16=362.05, fp16=362.05),
-    _row(r"\bL40\b", "https://www.nvidia.com/en-us/data-center/l40/",
-         fp32=90.5, tf32=90.5, bf16=181.05, fp16=181.05),
-    _row(r"\bH20\b", "https://www.nvidia.com/en-us/data-center/hgx/",
-         fp32=44.0, tf32=74.0, bf16=148.0, fp16=148.0),
-    _row(r"\bH[12]00 NVL", "https://www.nvidia.com/en-us/data-center/h200/",
-         fp32=60.0, tf32=417.5, bf16=835.5, fp16=835.5),
-    _row(r"\bH(100|800) PCIe", "https://resources.nvidia.com/en-us-tensor-core/"
-         "nvidia-tensor-core-gpu-datasheet", fp32=51.0, tf32=378.0, bf16=756.0, fp16=756.0),
-    _row(r"\bG?H([12]00|800)\b", "https://www.nvidia.com/en-us/data-center/h200/",
-         fp32=67.0, tf32=494.5, bf16=989.5, fp16=989.5),
-    _row(r"\bGB200\b", "https://www.nvidia.com/en-us/data-center/gb200-nvl72/",
-         fp32=80.0, tf32=1250.0, bf16=2500.0, fp16=2500.0),
-    _row(r"\bB200\b", "https://www.nvidia.com/en-us/data-center/hgx/",
-         fp32=75.0, tf32=1125.0, bf16=2250.0, fp16=2250.0),
+    # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-p100/pdf/nvidia-tesla-p100-datasheet.pdf
+    r"P100.*SXM2": {"fp32": 10.6, "fp16": 21.2},
+    # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-p100/pdf/nvidia-tesla-p100-PCIe-datasheet.pdf
+    r"P100": {"fp32": 9.3, "fp16": 18.7},
+    # https://images.nvidia.com/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf
+    r"V100S": {"fp32": 16.4, "fp16": 130.0},
+    r"V100.*SXM": {"fp32": 15.7, "fp16": 125.0},
+    r"V100": {"fp32": 14.0, "fp16": 112.0},
+    # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf
+    r"\bT4\b": {"fp32": 8.1, "fp16": 65.0},
+    # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf
+    r"\bA(100|800)\b": {"fp32": 19.5, "tf32": 156.0, "bf16": 312.0, "fp16": 312.0},
+    # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/products/a30-gpu/pdf/a30-datasheet.pdf
+    r"\bA30\b": {"fp32": 10.3, "tf32": 82.0, "bf16": 165.0, "fp16": 165.0},
+    # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a10/pdf/a10-datasheet.pdf
+    r"\bA10\b": {"fp32": 31.2, "tf32": 62.5, "bf16": 125.0, "fp16": 125.0},
+    # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a40/nvidia-a40-datasheet.pdf
+    r"\bA40\b": {"fp32": 37.4, "tf32": 74.8, "bf16": 149.7, "fp16": 149.7},
+    # https://www.nvidia.com/en-us/data-center/l4/
+    r"\bL4\b": {"fp32": 30.3, "tf32": 60.0, "bf16": 121.0, "fp16": 121.0},
+    # https://www.nvidia.com/en-us/data-center/l40s/
+    r"\bL40S\b": {"fp32": 91.6, "tf32": 183.0, "bf16": 362.05, "fp16": 362.05},
+    # https://www.nvidia.com/en-us/data-center/l40/
+    r"\bL40\b": {"fp32": 90.5, "tf32": 90.5, "bf16": 181.05, "fp16": 181.05},
+    # https://www.nvidia.com/en-us/data-center/hgx/
+    r"\bH20\b": {"fp32": 44.0, "tf32": 74.0, "bf16": 148.0, "fp16": 148.0},
+    # https://www.nvidia.com/en-us/data-center/h200/
+    r"\bH[12]00 NVL": {"fp32": 60.0, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5},
+    # https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet
+    r"\bH(100|800) PCIe": {"fp32": 51.0, "tf32": 378.0, "bf16": 756.0, "fp16": 756.0},
+    # https://www.nvidia.com/en-us/data-center/h200/
+    r"\bG?H([12]00|800)\b": {"fp32": 67.0, "tf32": 494.5, "bf16": 989.5, "fp16": 989.5},
+    # https://www.nvidia.com/en-us/data-center/gb200-nvl72/
+    r"\bGB200\b": {"fp32": 80.0, "tf32": 1250.0, "bf16": 2500.0, "fp16": 2500.0},
+    # https://www.nvidia.com/en-us/data-center/hgx/
+    r"\bB200\b": {"fp32": 75.0, "tf32": 1125.0, "bf16": 2250.0, "fp16": 2250.0},
     # AMD. fp32 is that of the matrix cores. Frameworks see each half of an MI250 as a device.
-    _row(r"\bMI100\b", f"{AMD}/mi100.html", fp32=46.1, bf16=92.3, fp16=184.6),
-    _row(r"\bMI210\b", f"{AMD}/mi200/mi210.html", fp32=45.3, bf16=181.0, fp16=181.0),
-    _row(r"\bMI250X\b", f"{AMD}/mi200/mi250x.html", fp32=47.9, bf16=191.5, fp16=191.5),
-    _row(r"\bMI250\b", f"{AMD}/mi200/mi250.html", fp32=45.3, bf16=181.1, fp16=181.1),
-    _row(r"\bMI300A\b", f"{AMD}/mi300/mi300a.html",
-         fp32=122.6, tf32=490.3, bf16=980.6, fp16=980.6),
-    _row(r"\bMI3(00|25)X\b", f"{AMD}/mi300/mi300x.html",
-         fp32=163.4, tf32=653.7, bf16=1307.4, fp16=1307.4),
-    _row(r"\bMI350X\b", f"{AMD}/mi350/mi350x.html", fp32=144.2, bf16=2306.9, fp16=2306.9),
-    _row(r"\bMI355X\b", f"{AMD}/mi350/mi355x.html", fp32=157.3, bf16=2516.6, fp16=2516.6),
+    # https://www.amd.com/en/products/accelerators/instinct/mi100.html
+    r"\bMI100\b": {"fp32": 46.1, "bf16": 92.3, "fp16": 184.6},
+    # https://www.amd.com/en/products/accelerators/instinct/mi200/mi210.html
+    r"\bMI210\b": {"fp32": 45.3, "bf16": 181.0, "fp16": 181.0},
+    # https://www.amd.com/en/products/accelerators/instinct/mi200/mi250x.html
+    r"\bMI250X\b": {"fp32": 47.9, "bf16": 191.5, "fp16": 191.5},
+    # https://www.amd.com/en/products/accelerators/instinct/mi200/mi250.html
+    r"\bMI250\b": {"fp32": 45.3, "bf16": 181.1, "fp16": 181.1},
+    # https://www.amd.com/en/products/accelerators/instinct/mi300/mi300a.html
+    r"\bMI300A\b": {"fp32": 122.6, "tf32": 490.3, "bf16": 980.6, "fp16": 980.6},
+    # https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html
+    r"\bMI3(00|25)X\b": {"fp32": 163.4, "tf32": 653.7, "bf16": 1307.4, "fp16": 1307.4},
+    # https://www.amd.com/en/products/accelerators/instinct/mi350/mi350x.html
+    r"\bMI350X\b": {"fp32": 144.2, "bf16": 2306.9, "fp16": 2306.9},
+    # https://www.amd.com/en/products/accelerators/instinct/mi350/mi355x.html
+    r"\bMI355X\b": {"fp32": 157.3, "bf16": 2516.6, "fp16": 2516.6},
     # Huawei publishes no figures of later devices.
-    _row(r"Ascend ?910(A|ProA|PremiumA)?$",
-         "https://www.huawei.com/en/news/2019/8/huawei-ascend-910-most-powerful-ai-processor",
-         fp16=256.0),
-)  # fmt: skip
-"""Published peaks; the first matching row is used."""
+    # https://www.huawei.com/en/news/2019/8/huawei-ascend-910-most-powerful-ai-processor
+    r"Ascend ?910(A|ProA|PremiumA)?$": {"fp16": 256.0},
+}
+"""Published peaks in 10^12 operations/s by precision, of the matrix units if they support it.
+
+The key is a regular expression for a part of the device name that frameworks report; the first one
+that matches is used. The comment before a row, or before several, is its source.
+"""
 FASTEST_MHZ: Final = 6200.0
 """Upper bound of any processor's clock, if the kernel does not report the maximum."""
 CYCLE: Final[Mapping[str, Mapping[str, float]]] = {
@@ -196,9 +188,9 @@ def published_peak(model: str, precision: str) -> float | None:
 
     A precision without a published figure is bounded by the fastest published one.
     """
-    for row in DEVICES:
-        if row.name.search(model):
-            return TERA * row.tera.get(precision, max(row.tera.values()))
+    for name, tera in DEVICES.items():
+        if re.search(name, model, re.IGNORECASE):
+            return TERA * tera.get(precision, max(tera.values()))
     return None
 
 

@@ -23,7 +23,7 @@ from functools import cached_property
 
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import Graph, Shape, layers
-from aiperf_hpc.ops_counter.layers import TRAFFIC, LayerContext, Moved
+from aiperf_hpc.ops_counter.layers import COSTS, LayerContext, Moved
 
 PRECISION_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of an activation or weight in the compute precision."""
@@ -128,13 +128,13 @@ def _needs_gradient(context: LayerContext) -> bool:
 
 
 def _moved(name: str, context: LayerContext) -> Moved:
-    formula = TRAFFIC.get(type(context.layer))
-    if formula is None:
+    cost = COSTS.get(type(context.layer))
+    if cost is None:
         raise CountError(
             f"node '{name}': no memory traffic for a layer of kind '{context.layer.kind}'; add its "
             "formula to ops_counter/layers.py"
         )
-    return formula(context)
+    return cost.traffic(context)
 
 
 def _weights(context: LayerContext, parameters: int, size: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from aiperf_hpc.errors import NonFiniteLossError
 from aiperf_hpc.morphism.weights.weight_file import Predictions
 from aiperf_hpc.objective import QualityMetric
@@ -63,6 +65,9 @@ class _Credit:
     unknown whether they were executed; samples that led to a non-finite loss are.
     """
 
+    _samples: ClassVar[str]
+    """Field of ``Progress`` with the credited samples."""
+
     def __init__(self, context: ReplicaContext, network: Network, trial: str, epoch: int) -> None:
         self._journal = context.journal
         self._clock = context.clock
@@ -106,31 +111,28 @@ class _Credit:
     def _record(self) -> None:
         self._recorded = self._clock.monotonic()
         if self._pending:
-            self._journal.append(self._progress(self._pending))
+            samples = {"train_samples": 0, "validation_samples": 0, self._samples: self._pending}
+            self._journal.append(Progress(trial=self._trial, epoch=self._epoch, **samples))
             self._pending = 0
 
     def _drain(self) -> None:
-        raise NotImplementedError
-
-    def _progress(self, samples: int) -> Progress:
         raise NotImplementedError
 
 
 class TrainingCredit(_Credit):
     """Credits training samples and accumulates the epoch's losses, each step with equal weight."""
 
+    _samples = "train_samples"
+
     def _drain(self) -> None:
         if steps := self.losses.pending:
             self.losses.add(self._network.drain_training(), steps)
 
-    def _progress(self, samples: int) -> Progress:
-        return Progress(
-            trial=self._trial, epoch=self._epoch, train_samples=samples, validation_samples=0
-        )
-
 
 class EvaluationCredit(_Credit):
     """Credits validation samples and accumulates the evaluation's results."""
+
+    _samples = "validation_samples"
 
     def __init__(
         self,
@@ -168,8 +170,3 @@ class EvaluationCredit(_Credit):
         if part.samples:
             self.losses.add(part.mean_loss, part.samples)
             self._total = self._total.merged(part, self._metric)
-
-    def _progress(self, samples: int) -> Progress:
-        return Progress(
-            trial=self._trial, epoch=self._epoch, train_samples=0, validation_samples=samples
-        )

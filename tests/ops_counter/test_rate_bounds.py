@@ -123,10 +123,9 @@ def test_of_other_devices_nothing_is_published(name: str) -> None:
     assert published_peak(name, "fp16") is None
 
 
-def test_every_row_has_a_source_and_fewer_bits_are_no_slower() -> None:
-    for row in DEVICES:
-        assert row.source.startswith("https://")
-        ordered = [row.tera[each] for each in ("fp32", "tf32", "bf16", "fp16") if each in row.tera]
+def test_fewer_bits_are_no_slower() -> None:
+    for tera in DEVICES.values():
+        ordered = [tera[each] for each in ("fp32", "tf32", "bf16", "fp16") if each in tera]
         assert ordered == sorted(ordered)
 
 

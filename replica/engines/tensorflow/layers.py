@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from aiperf_hpc.graph import Layer, Node, layers
 from aiperf_hpc.replica.engines.base import overruns_onednn
@@ -39,31 +40,15 @@ class Pass:
 Operation = Callable[[Pass, Node, Any, Tensors], tf.Tensor]
 """Function of a pass, a node, its layer and its inputs that returns the node's output."""
 
-OPERATIONS: dict[type[Layer], Operation] = {}
-"""Functions by class of layers."""
 
-
-def executes(layer: type[Layer]) -> Callable[[Operation], Operation]:
-    """Register a function as the operation of layers of exactly this class."""
-
-    def register(operation: Operation) -> Operation:
-        OPERATIONS[layer] = operation
-        return operation
-
-    return register
-
-
-@executes(layers.Input)
 def _input(run: Pass, node: Node, layer: layers.Input, inputs: Tensors) -> tf.Tensor:
     return tf.cast(inputs[0], run.compute) if layer.dtype == "float32" else inputs[0]
 
 
-@executes(layers.Embedding)
 def _embedding(run: Pass, node: Node, layer: layers.Embedding, inputs: Tensors) -> tf.Tensor:
     return tf.gather(run.read(node, "table"), inputs[0])
 
 
-@executes(layers.Conv2D)
 def _conv2d(run: Pass, node: Node, layer: layers.Conv2D, inputs: Tensors) -> tf.Tensor:
     made = _convolve(inputs[0], run.read(node, "kernel"), layer)
     return made + run.read(node, "bias") if layer.bias else made
@@ -80,7 +65,6 @@ def _convolve(source: tf.Tensor, kernel: tf.Tensor, layer: layers.Conv2D) -> tf.
     return tf.nn.conv2d(padded, kernel, layer.stride, "VALID")
 
 
-@executes(layers.Conv3D)
 def _conv3d(run: Pass, node: Node, layer: layers.Conv3D, inputs: Tensors) -> tf.Tensor:
     kernel, source, stride = run.read(node, "kernel"), inputs[0], layer.stride
     if overruns_onednn(layer.kernel, stride, source.shape[-1]):
@@ -99,7 +83,6 @@ def _conv3d(run: Pass, node: Node, layer: layers.Conv3D, inputs: Tensors) -> tf.
     return tf.nn.bias_add(made, bias) if run.training else made + bias
 
 
-@executes(layers.DepthwiseConv2D)
 def _depthwise_conv2d(
     run: Pass, node: Node, layer: layers.DepthwiseConv2D, inputs: Tensors
 ) -> tf.Tensor:
@@ -120,13 +103,11 @@ def _depthwise(
     return tf.nn.depthwise_conv2d(padded, kernel, strides, "VALID", dilations=[dilation] * 2)
 
 
-@executes(layers.AtrousConv2D)
 def _atrous_conv2d(run: Pass, node: Node, layer: layers.AtrousConv2D, inputs: Tensors) -> tf.Tensor:
     kernel = run.read(node, "kernel")
     return tf.nn.conv2d(inputs[0], kernel, 1, "SAME", dilations=layer.dilation)
 
 
-@executes(layers.ConvTranspose2D)
 def _conv_transpose2d(
     run: Pass, node: Node, layer: layers.ConvTranspose2D, inputs: Tensors
 ) -> tf.Tensor:
@@ -162,7 +143,6 @@ STATISTICS_RATE = 1.0 - layers.BatchNorm.momentum
 """Weight of a batch's statistics in the running statistics after one step in training mode."""
 
 
-@executes(layers.BatchNorm)
 def _batch_norm(run: Pass, node: Node, layer: layers.BatchNorm, inputs: Tensors) -> tf.Tensor:
     """Normalize with the fused kernel for images; a vector is an image with one pixel."""
     source = inputs[0]
@@ -196,7 +176,6 @@ def _as_images(source: tf.Tensor) -> tf.Tensor:
     return source
 
 
-@executes(layers.MaxPool2D)
 def _max_pool2d(run: Pass, node: Node, layer: layers.MaxPool2D, inputs: Tensors) -> tf.Tensor:
     """Pool after padding; with explicit padding, the gradient needs 5 to 11 times as long."""
     if layer.same:
@@ -206,7 +185,6 @@ def _max_pool2d(run: Pass, node: Node, layer: layers.MaxPool2D, inputs: Tensors)
     return tf.nn.max_pool2d(padded, layer.kernel, layer.stride, "VALID")
 
 
-@executes(layers.MaxPool3D)
 def _max_pool3d(run: Pass, node: Node, layer: layers.MaxPool3D, inputs: Tensors) -> tf.Tensor:
     source, (before, behind) = inputs[0], layer.window.padding
     places = tuple(source.shape[1:-1])
@@ -223,77 +201,70 @@ def _symmetric(kernel: int) -> list[list[int]]:
     return [[0, 0], edge, edge, [0, 0]]
 
 
-@executes(layers.Dense)
 def _dense(run: Pass, node: Node, layer: layers.Dense, inputs: Tensors) -> tf.Tensor:
     return tf.matmul(inputs[0], run.read(node, "kernel")) + run.read(node, "bias")
 
 
-@executes(layers.ReLU)
-def _relu(run: Pass, node: Node, layer: layers.ReLU, inputs: Tensors) -> tf.Tensor:
-    return tf.nn.relu(inputs[0])
-
-
-@executes(layers.LeakyReLU)
-def _leaky_relu(run: Pass, node: Node, layer: layers.LeakyReLU, inputs: Tensors) -> tf.Tensor:
-    return tf.nn.leaky_relu(inputs[0], layer.slope)
-
-
-@executes(layers.Tanh)
-def _tanh(run: Pass, node: Node, layer: layers.Tanh, inputs: Tensors) -> tf.Tensor:
-    return tf.tanh(inputs[0])
-
-
-@executes(layers.Scale)
-def _scale(run: Pass, node: Node, layer: layers.Scale, inputs: Tensors) -> tf.Tensor:
-    return inputs[0] * tf.cast(layer.factor, run.compute)
-
-
-@executes(layers.Dropout)
 def _dropout(run: Pass, node: Node, layer: layers.Dropout, inputs: Tensors) -> tf.Tensor:
     """Drop with TensorFlow's generator, because engines have no seed of the trial."""
     return tf.nn.dropout(inputs[0], layer.rate) if run.training else inputs[0]
 
 
-@executes(layers.Flatten)
-def _flatten(run: Pass, node: Node, layer: layers.Flatten, inputs: Tensors) -> tf.Tensor:
-    return tf.reshape(inputs[0], [-1, math.prod(inputs[0].shape[1:])])
-
-
-@executes(layers.Add)
 def _add(run: Pass, node: Node, layer: layers.Add, inputs: Tensors) -> tf.Tensor:
     return sum(inputs[1:], inputs[0])  # oneDNN has no kernel for add_n.
 
 
-@executes(layers.Concat)
 def _concat(run: Pass, node: Node, layer: layers.Concat, inputs: Tensors) -> tf.Tensor:
     return tf.concat(inputs, -1)
 
 
-@executes(layers.ChannelAffine)
 def _channel_affine(
     run: Pass, node: Node, layer: layers.ChannelAffine, inputs: Tensors
 ) -> tf.Tensor:
     return inputs[0] * run.read(node, "scale") + run.read(node, "shift")
 
 
-@executes(layers.ImagePool2D)
-def _image_pool2d(run: Pass, node: Node, layer: layers.ImagePool2D, inputs: Tensors) -> tf.Tensor:
-    return tf.reduce_mean(inputs[0], [1, 2], keepdims=True)
-
-
-@executes(layers.Tile)
-def _tile(run: Pass, node: Node, layer: layers.Tile, inputs: Tensors) -> tf.Tensor:
-    return tf.tile(inputs[0], [1, layer.height, layer.width, 1])
-
-
-@executes(layers.GlobalAveragePool2D)
-def _global_average_pool2d(
-    run: Pass, node: Node, layer: layers.GlobalAveragePool2D, inputs: Tensors
-) -> tf.Tensor:
-    return tf.reduce_mean(inputs[0], [1, 2])
-
-
-@executes(layers.Softmax)
-def _softmax(run: Pass, node: Node, layer: layers.Softmax, inputs: Tensors) -> tf.Tensor:
+UNARY: Final[Mapping[type[Layer], Callable[[tf.Tensor, Any], tf.Tensor]]] = {
+    layers.Flatten: lambda x, _: tf.reshape(x, [-1, math.prod(x.shape[1:])]),
+    layers.GlobalAveragePool2D: lambda x, _: tf.reduce_mean(x, [1, 2]),
+    layers.ImagePool2D: lambda x, _: tf.reduce_mean(x, [1, 2], keepdims=True),
+    layers.LeakyReLU: lambda x, layer: tf.nn.leaky_relu(x, layer.slope),
+    layers.ReLU: lambda x, _: tf.nn.relu(x),
+    layers.Scale: lambda x, layer: x * tf.cast(layer.factor, x.dtype),
     # The loss reads the input of the softmax, for numerical stability.
-    return inputs[0]
+    layers.Softmax: lambda x, _: x,
+    layers.Tanh: lambda x, _: tf.tanh(x),
+    layers.Tile: lambda x, layer: tf.tile(x, [1, layer.height, layer.width, 1]),
+}
+"""Functions of the input and the layer, for layers with one input and no variables."""
+
+
+def _unary(
+    function: Callable[[tf.Tensor, Any], tf.Tensor],
+    run: Pass,
+    node: Node,
+    layer: Layer,
+    inputs: Tensors,
+) -> tf.Tensor:
+    return function(inputs[0], layer)
+
+
+OPERATIONS: dict[type[Layer], Operation] = {
+    **{kind: partial(_unary, function) for kind, function in UNARY.items()},
+    layers.Add: _add,
+    layers.AtrousConv2D: _atrous_conv2d,
+    layers.BatchNorm: _batch_norm,
+    layers.ChannelAffine: _channel_affine,
+    layers.Concat: _concat,
+    layers.Conv2D: _conv2d,
+    layers.Conv3D: _conv3d,
+    layers.ConvTranspose2D: _conv_transpose2d,
+    layers.Dense: _dense,
+    layers.DepthwiseConv2D: _depthwise_conv2d,
+    layers.Dropout: _dropout,
+    layers.Embedding: _embedding,
+    layers.Input: _input,
+    layers.MaxPool2D: _max_pool2d,
+    layers.MaxPool3D: _max_pool3d,
+}
+"""Functions by class of layers."""

@@ -8,15 +8,17 @@ a whole. Images are (samples, channels, height, width) in channels-last memory, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from torch import Tensor, fx, nn
 from torch.fx.passes.split_module import split_module
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.replica.engines.torch import regions as _regions  # noqa: F401 -- registers builders
-from aiperf_hpc.replica.engines.torch.layers import BUILDERS
+from aiperf_hpc.replica.engines.torch import layers, regions
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
+
+BUILDERS: Final = {**layers.BUILDERS, **regions.BUILDERS}
 
 
 def build_module(

@@ -8,8 +8,8 @@ channels).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import torch
 from torch import Tensor, fx
@@ -28,26 +28,7 @@ from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 Builder = Callable[[ModuleCode, Node, Any], fx.Node]
 """Function that adds the calls of a node and its layer to the code and returns the output."""
 
-BUILDERS: dict[type[Layer], Builder] = {}
-"""Builders by class of layers."""
 
-
-def builds(layer: type[Layer]) -> Callable[[Builder], Builder]:
-    """Register a function as the builder of layers of exactly this class."""
-
-    def register(builder: Builder) -> Builder:
-        BUILDERS[layer] = builder
-        return builder
-
-    return register
-
-
-@builds(layers.Input)
-def _input(code: ModuleCode, node: Node, layer: layers.Input) -> fx.Node:
-    return code.placeholder(attribute(node.name))
-
-
-@builds(layers.Conv2D)
 def _conv2d(code: ModuleCode, node: Node, layer: layers.Conv2D) -> fx.Node:
     source, stride, weights = code.read(node), layer.stride, code.tensor(node, "kernel")
     bias = code.tensor(node, "bias") if layer.bias else None
@@ -62,7 +43,6 @@ def _conv2d(code: ModuleCode, node: Node, layer: layers.Conv2D) -> fx.Node:
     return code.call(function, source, weights, bias, stride, (layer.kernel - 1) // 2)
 
 
-@builds(layers.Conv3D)
 def _conv3d(code: ModuleCode, node: Node, layer: layers.Conv3D) -> fx.Node:
     code.allow_overwriting(node)
     source, stride, weights = code.read(node), layer.stride, code.tensor(node, "kernel")
@@ -76,7 +56,6 @@ def _conv3d(code: ModuleCode, node: Node, layer: layers.Conv3D) -> fx.Node:
     return code.call(torch.conv3d, source, weights, bias, stride, before)
 
 
-@builds(layers.DepthwiseConv2D)
 def _depthwise_conv2d(code: ModuleCode, node: Node, layer: layers.DepthwiseConv2D) -> fx.Node:
     code.allow_overwriting(node)
     weights, (read,) = code.tensor(node, "kernel"), code.graph.input_shapes(node.name)
@@ -86,7 +65,6 @@ def _depthwise_conv2d(code: ModuleCode, node: Node, layer: layers.DepthwiseConv2
     )
 
 
-@builds(layers.AtrousConv2D)
 def _atrous_conv2d(code: ModuleCode, node: Node, layer: layers.AtrousConv2D) -> fx.Node:
     code.allow_overwriting(node)
     padding = layer.dilation * (layer.kernel - 1) // 2
@@ -94,7 +72,6 @@ def _atrous_conv2d(code: ModuleCode, node: Node, layer: layers.AtrousConv2D) -> 
     return code.call(torch.conv2d, code.read(node), weights, None, 1, padding, layer.dilation)
 
 
-@builds(layers.ConvTranspose2D)
 def _conv_transpose2d(code: ModuleCode, node: Node, layer: layers.ConvTranspose2D) -> fx.Node:
     code.allow_overwriting(node)
     weights, stride = code.tensor(node, "kernel"), layer.stride
@@ -103,7 +80,6 @@ def _conv_transpose2d(code: ModuleCode, node: Node, layer: layers.ConvTranspose2
     return code.call(function, code.read(node), weights, None, stride, padding, behind)
 
 
-@builds(layers.BatchNorm)
 def _batch_norm(code: ModuleCode, node: Node, layer: layers.BatchNorm) -> fx.Node:
     code.allow_overwriting(node)
     keys = ("gamma", "beta", "mean", "variance")
@@ -162,7 +138,6 @@ class MomentsInterpreter(fx.Interpreter):
         )
 
 
-@builds(layers.ReLU)
 def _relu(code: ModuleCode, node: Node, layer: layers.ReLU) -> fx.Node:
     writable = code.writable(node.inputs[0])
     if code.owns_gradient(node):
@@ -170,7 +145,6 @@ def _relu(code: ModuleCode, node: Node, layer: layers.ReLU) -> fx.Node:
     return code.call(torch.relu_ if writable else torch.relu, code.read(node))
 
 
-@builds(layers.LeakyReLU)
 def _leaky_relu(code: ModuleCode, node: Node, layer: layers.LeakyReLU) -> fx.Node:
     writable = code.writable(node.inputs[0])
     if code.owns_gradient(node):
@@ -178,18 +152,11 @@ def _leaky_relu(code: ModuleCode, node: Node, layer: layers.LeakyReLU) -> fx.Nod
     return code.call(functional.leaky_relu, code.read(node), layer.slope, writable)
 
 
-@builds(layers.Tanh)
 def _tanh(code: ModuleCode, node: Node, layer: layers.Tanh) -> fx.Node:
     writable = code.writable(node.inputs[0])
     return code.call(torch.tanh_ if writable else torch.tanh, code.read(node))
 
 
-@builds(layers.Scale)
-def _scale(code: ModuleCode, node: Node, layer: layers.Scale) -> fx.Node:
-    return code.call(torch.mul, code.read(node), layer.factor)
-
-
-@builds(layers.Dropout)
 def _dropout(code: ModuleCode, node: Node, layer: layers.Dropout) -> fx.Node:
     """Drop with PyTorch's generator, because engines have no seed of the trial."""
     if not code.training:
@@ -197,7 +164,6 @@ def _dropout(code: ModuleCode, node: Node, layer: layers.Dropout) -> fx.Node:
     return code.call(functional.dropout, code.read(node), layer.rate)
 
 
-@builds(layers.Add)
 def _add(code: ModuleCode, node: Node, layer: layers.Add) -> fx.Node:
     """Add in place to an input without other readers, if there is one."""
     code.allow_overwriting(node)
@@ -210,7 +176,6 @@ def _add(code: ModuleCode, node: Node, layer: layers.Add) -> fx.Node:
     return total
 
 
-@builds(layers.MaxPool2D)
 def _max_pool2d(code: ModuleCode, node: Node, layer: layers.MaxPool2D) -> fx.Node:
     """Pool with symmetric padding. One more element at the end only completes the last window,
     which ``ceil_mode`` includes."""
@@ -222,7 +187,6 @@ def _max_pool2d(code: ModuleCode, node: Node, layer: layers.MaxPool2D) -> fx.Nod
     )
 
 
-@builds(layers.MaxPool3D)
 def _max_pool3d(code: ModuleCode, node: Node, layer: layers.MaxPool3D) -> fx.Node:
     code.allow_overwriting(node)
     source, (before, behind) = code.read(node), layer.window.padding
@@ -235,14 +199,12 @@ def _max_pool3d(code: ModuleCode, node: Node, layer: layers.MaxPool3D) -> fx.Nod
     return code.call(functional.max_pool3d, source, layer.kernel, layer.stride, before)
 
 
-@builds(layers.Concat)
 def _concat(code: ModuleCode, node: Node, layer: layers.Concat) -> fx.Node:
     code.allow_overwriting(node)
     sequence = len(code.graph.shapes[node.name]) == 2
     return code.call(torch.cat, [code.values[name] for name in node.inputs], 2 if sequence else 1)
 
 
-@builds(layers.ChannelAffine)
 def _channel_affine(code: ModuleCode, node: Node, layer: layers.ChannelAffine) -> fx.Node:
     code.allow_overwriting(node)
     scale, shift = code.tensor(node, "scale"), code.tensor(node, "shift")
@@ -255,31 +217,9 @@ def scale_and_shift(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return torch.addcmul(shift.view(channels), x, scale.view(channels))
 
 
-@builds(layers.ImagePool2D)
-def _image_pool2d(code: ModuleCode, node: Node, layer: layers.ImagePool2D) -> fx.Node:
-    return code.call(torch.mean, code.read(node), (2, 3), True)
-
-
-@builds(layers.Tile)
-def _tile(code: ModuleCode, node: Node, layer: layers.Tile) -> fx.Node:
-    return code.call(Tensor.expand, code.read(node), -1, -1, layer.height, layer.width)
-
-
-@builds(layers.GlobalAveragePool2D)
-def _global_average_pool2d(
-    code: ModuleCode, node: Node, layer: layers.GlobalAveragePool2D
-) -> fx.Node:
-    return code.call(mean_of_pixels, code.read(node))
-
-
 def mean_of_pixels(x: Tensor) -> Tensor:
     """Return the mean of each channel of each image; the gradient is channels-last, as ``x``."""
     return x.permute(0, 2, 3, 1).flatten(1, 2).mean(1)
-
-
-@builds(layers.Flatten)
-def _flatten(code: ModuleCode, node: Node, layer: layers.Flatten) -> fx.Node:
-    return code.call(flatten, code.read(node))
 
 
 def flatten(x: Tensor) -> Tensor:
@@ -287,19 +227,43 @@ def flatten(x: Tensor) -> Tensor:
     return (x.movedim(1, -1) if x.ndim >= 4 else x).flatten(1)
 
 
-@builds(layers.Dense)
 def _dense(code: ModuleCode, node: Node, layer: layers.Dense) -> fx.Node:
     code.allow_overwriting(node)
     weight, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")
     return code.call(torch.addmm, bias, code.read(node), weight)
 
 
-@builds(layers.Embedding)
 def _embedding(code: ModuleCode, node: Node, layer: layers.Embedding) -> fx.Node:
     return code.call(functional.embedding, code.read(node), code.tensor(node, "table"))
 
 
-@builds(layers.Softmax)
-def _softmax(code: ModuleCode, node: Node, layer: layers.Softmax) -> fx.Node:
+BUILDERS: Final[Mapping[type[Layer], Builder]] = {
+    layers.Add: _add,
+    layers.AtrousConv2D: _atrous_conv2d,
+    layers.BatchNorm: _batch_norm,
+    layers.ChannelAffine: _channel_affine,
+    layers.Concat: _concat,
+    layers.Conv2D: _conv2d,
+    layers.Conv3D: _conv3d,
+    layers.ConvTranspose2D: _conv_transpose2d,
+    layers.Dense: _dense,
+    layers.DepthwiseConv2D: _depthwise_conv2d,
+    layers.Dropout: _dropout,
+    layers.Embedding: _embedding,
+    layers.Flatten: lambda code, node, _: code.call(flatten, code.read(node)),
+    layers.GlobalAveragePool2D: lambda code, node, _: code.call(mean_of_pixels, code.read(node)),
+    layers.ImagePool2D: lambda code, node, _: code.call(torch.mean, code.read(node), (2, 3), True),
+    layers.Input: lambda code, node, _: code.placeholder(attribute(node.name)),
+    layers.LeakyReLU: _leaky_relu,
+    layers.MaxPool2D: _max_pool2d,
+    layers.MaxPool3D: _max_pool3d,
+    layers.ReLU: _relu,
+    layers.Scale: lambda code, node, layer: code.call(torch.mul, code.read(node), layer.factor),
     # The loss reads the input of the softmax, for numerical stability.
-    return code.read(node)
+    layers.Softmax: lambda code, node, _: code.read(node),
+    layers.Tanh: _tanh,
+    layers.Tile: lambda code, node, layer: code.call(
+        Tensor.expand, code.read(node), -1, -1, layer.height, layer.width
+    ),
+}
+"""Builders by class of layers, except those of detectors."""

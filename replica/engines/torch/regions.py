@@ -6,26 +6,23 @@ of all samples can be viewed as images without a copy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-from aiperf_hpc.graph import Node, layers
+from aiperf_hpc.graph import Layer, Node, layers
 from aiperf_hpc.graph.layers.regions import BOX
 from aiperf_hpc.replica.engines.torch.detection import areas, propose, text_of
-from aiperf_hpc.replica.engines.torch.layers import builds
+from aiperf_hpc.replica.engines.torch.layers import Builder
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
 
 PLACES = 14.0
 """Minimum side of a box on its level, in positions, if a finer level exists (Lin et al. 2017)."""
 
 
-@builds(layers.NearestResize2D)
-def _nearest_resize2d(code: ModuleCode, node: Node, layer: layers.NearestResize2D) -> fx.Node:
-    return code.call(functional.interpolate, code.read(node), (layer.height, layer.width))
-
-
-@builds(layers.ProposalHead)
 def _proposal_head(code: ModuleCode, node: Node, layer: layers.ProposalHead) -> fx.Node:
     parts = [code.tensor(node, key) for key in layer.initial_values]
     return code.call(proposal_rows, *parts, *(code.values[name] for name in node.inputs))
@@ -53,13 +50,11 @@ def proposal_rows(
     return torch.cat(rows, 1)
 
 
-@builds(layers.Proposals)
 def _proposals(code: ModuleCode, node: Node, layer: layers.Proposals) -> fx.Node:
     rows, truths = (code.values[name] for name in node.inputs)
     return code.call(propose, rows, truths, text_of(layer), code.training)
 
 
-@builds(layers.RegionAlign)
 def _region_align(code: ModuleCode, node: Node, layer: layers.RegionAlign) -> fx.Node:
     boxes, *levels = (code.values[name] for name in node.inputs)
     return code.call(align, boxes, layer.size, layer.strides, *levels)
@@ -154,11 +149,6 @@ def _bags(values: Tensor, size: int) -> Tensor:
     return split.permute(0, 1, 2, 5, 3, 4, 6, 7).flatten(4).flatten(0, 3)
 
 
-@builds(layers.RegionConv2D)
-def _region_conv2d(code: ModuleCode, node: Node, layer: layers.RegionConv2D) -> fx.Node:
-    return code.call(convolve_regions, code.read(node), code.tensor(node, "kernel"), layer.stride)
-
-
 def convolve_regions(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
     """Convolve each region of each sample as an image."""
     samples, regions = x.shape[0], x.shape[2]
@@ -170,19 +160,9 @@ def convolve_regions(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
     return made.view(samples, regions, *made.shape[1:]).movedim(1, 2)
 
 
-@builds(layers.RegionAverage)
-def _region_average(code: ModuleCode, node: Node, layer: layers.RegionAverage) -> fx.Node:
-    return code.call(average_of_regions, code.read(node))
-
-
 def average_of_regions(x: Tensor) -> Tensor:
     """Return the means over height and width, (samples, regions, channels)."""
     return x.mean((3, 4)).movedim(1, 2)
-
-
-@builds(layers.RegionFlatten)
-def _region_flatten(code: ModuleCode, node: Node, layer: layers.RegionFlatten) -> fx.Node:
-    return code.call(flatten_regions, code.read(node))
 
 
 def flatten_regions(x: Tensor) -> Tensor:
@@ -190,7 +170,6 @@ def flatten_regions(x: Tensor) -> Tensor:
     return x.movedim(1, -1).flatten(2)
 
 
-@builds(layers.PositionwiseDense)
 def _positionwise_dense(code: ModuleCode, node: Node, layer: layers.PositionwiseDense) -> fx.Node:
     weight, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")
     return code.call(positionwise_dense, code.read(node), weight, bias)
@@ -201,11 +180,26 @@ def positionwise_dense(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     return torch.addmm(bias, x.flatten(0, 1), kernel).view(*x.shape[:2], -1)
 
 
-@builds(layers.Detector)
-def _detector(code: ModuleCode, node: Node, layer: layers.Detector) -> fx.Node:
-    return code.call(behind_each_other, *(code.values[name] for name in node.inputs))
-
-
 def behind_each_other(*parts: Tensor) -> Tensor:
     """Return all values of each sample in float32, which boxes need, (samples, numbers)."""
     return torch.cat([part.flatten(1).float() for part in parts], 1)
+
+
+BUILDERS: Final[Mapping[type[Layer], Builder]] = {
+    layers.Detector: lambda code, node, _: code.call(
+        behind_each_other, *(code.values[name] for name in node.inputs)
+    ),
+    layers.NearestResize2D: lambda code, node, layer: code.call(
+        functional.interpolate, code.read(node), (layer.height, layer.width)
+    ),
+    layers.PositionwiseDense: _positionwise_dense,
+    layers.ProposalHead: _proposal_head,
+    layers.Proposals: _proposals,
+    layers.RegionAlign: _region_align,
+    layers.RegionAverage: lambda code, node, _: code.call(average_of_regions, code.read(node)),
+    layers.RegionConv2D: lambda code, node, layer: code.call(
+        convolve_regions, code.read(node), code.tensor(node, "kernel"), layer.stride
+    ),
+    layers.RegionFlatten: lambda code, node, _: code.call(flatten_regions, code.read(node)),
+}
+"""Builders by class of layers."""

@@ -26,8 +26,7 @@ from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import steps as tensorflow_steps
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
 from aiperf_hpc.replica.engines.torch import regions
-from aiperf_hpc.replica.engines.torch.graph import build_module
-from aiperf_hpc.replica.engines.torch.layers import BUILDERS
+from aiperf_hpc.replica.engines.torch.graph import BUILDERS, build_module
 from aiperf_hpc.replica.tensorflow_import import tf
 
 IMAGE, VOLUME = (7, 6, 5), (5, 6, 7, 3)
@@ -135,9 +134,7 @@ def test_a_layer_gives_what_pytorchs_function_gives(name: str, layer: Layer, sha
 def test_every_layer_is_known_to_both_engines_and_tried_here() -> None:
     """But for what stands at both ends of every network in the contract's other tests, and for what
     reads integers (test_objectives.py). Detectors are PyTorch's alone (test_detection.py)."""
-    of_detectors = {
-        layer for layer, built in BUILDERS.items() if built.__module__ == regions.__name__
-    }
+    of_detectors = set(regions.BUILDERS)
     assert set(BUILDERS) == set(OPERATIONS) | of_detectors == set(layers.LAYERS.values())
     elsewhere = {layers.Input, layers.Softmax, layers.Embedding} | of_detectors
     assert {type(layer) for layer, _ in CASES} == set(layers.LAYERS.values()) - elsewhere
