@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -86,7 +86,7 @@ def _count_document(graph: Graph, counted: GraphCount, per_layer: bool) -> dict[
         "forward": counted.forward,
         "backward": counted.backward,
         "training": counted.training,
-        "by_kind": {kind: asdict(operations) for kind, operations in counted.by_kind().items()},
+        "by_kind": {kind: operations._asdict() for kind, operations in counted.by_kind().items()},
     }
     if per_layer:
         document["layers"] = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -47,14 +46,10 @@ class GraphCount:
 
     def by_kind(self) -> dict[str, Operations]:
         """Return the sums for each kind of layer, in order of first appearance."""
-        forward: Counter[str] = Counter()
-        backward: Counter[str] = Counter()
-        update: Counter[str] = Counter()
+        found: dict[str, list[Operations]] = {}
         for layer in self.layers.values():
-            forward[layer.kind] += layer.operations.forward
-            backward[layer.kind] += layer.operations.backward
-            update[layer.kind] += layer.operations.update
-        return {kind: Operations(forward[kind], backward[kind], update[kind]) for kind in forward}
+            found.setdefault(layer.kind, []).append(layer.operations)
+        return {kind: Operations(*map(sum, zip(*own, strict=True))) for kind, own in found.items()}
 
 
 def count(graph: Graph) -> GraphCount:

@@ -50,8 +50,7 @@ class LayerContext:
         return self.layer.parameters(*self.inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
+class Operations(NamedTuple):
     """Operations of one layer for one sample."""
 
     forward: int

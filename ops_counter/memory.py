@@ -9,11 +9,11 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.formatting import size
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.ops_counter.traffic import PRECISION_BYTES
 from aiperf_hpc.trial import Hyperparameters
 
 FRAMEWORK_BYTES = 1024 * 2**20
 """Memory of a process without its network: framework, library workspaces, code."""
-_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _STATE = {"sgd": 1, "adam": 2, "adamw": 2, "lamb": 2, "asgd": 1}
 """Values of optimizer state per parameter."""
 _PASSING = {"lamb": 2, "asgd": 1}
@@ -29,7 +29,7 @@ def training_bytes(graph: Graph, batch_size: int, precision: str, optimizer: str
     input); and weights and state of the prefetched network, assumed to be as large.
     docs/decisions/memory.md compares it with measured peaks.
     """
-    size = _BYTES[precision]
+    size = PRECISION_BYTES[precision]
     trained = 2 + _STATE[optimizer] + _PASSING.get(optimizer, 0)
     parameters = (trained + 1 + _STATE[optimizer]) * 4 * graph.parameter_count
     if precision != "fp32":

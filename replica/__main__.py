@@ -7,7 +7,6 @@ until the run's time is over or a stop is requested.
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import signal
 import sys
@@ -223,12 +222,13 @@ def claim_incarnation(
     """
     known = _known_incarnations(paths.replica(replica))
     later = (each.restart + 1 for each in known if each.launch == counted.launch)
-    for restart in itertools.count(max(counted.restart, *later, 0)):
+    restart = max(counted.restart, *later, 0)
+    while True:
         incarnation = Incarnation(counted.launch, restart)
         folder = paths.incarnation(replica, incarnation)
         if retry(partial(_make_new, folder), str(folder)):
             return incarnation
-    raise AssertionError("unreachable")
+        restart += 1
 
 
 def _known_incarnations(folder: Path) -> list[Incarnation]:

@@ -6,7 +6,6 @@ import json
 import socket
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,6 +33,7 @@ class Ranks:
         self.collective = collective
         self.incarnation = ""
         """The replica's attempt by rank 0, such as 0.1; empty until the handshake."""
+        self._hosts: tuple[str, ...] = ()
         self._met = False
         self._connected = False
         self._reporter: RankFailureReporter | None = None
@@ -45,13 +45,15 @@ class Ranks:
         """Whether there is more than one rank."""
         return self.collective.size > 1
 
-    @cached_property
+    @property
     def hosts(self) -> tuple[str, ...]:
         """Host of each rank, in order. All ranks must read this first.
 
         They must load the engine before: it sets up the framework that Horovod then uses.
         """
-        return self.exchange(socket.gethostname())
+        if not self._hosts:
+            self._hosts = self.exchange(socket.gethostname())
+        return self._hosts
 
     def handshake(
         self,
