@@ -302,27 +302,20 @@ def work_by_kind(
     hours: defaultdict[str, float] = defaultdict(float)
     for presence in presences(history, until):
         hours[presence.replica] += (presence.end - presence.begin) / 3600.0
-    found = [_work(kind, own, operations, hours, nodes_each) for kind, own in members.items()]
+    found = []
+    for kind, replicas in members.items():
+        there = sum(hours[each.id] for each in replicas)
+        busy = sum(each.seconds.get(phase, 0.0) for each in replicas for phase in BUSY) / 3600.0
+        work = KindWork(
+            kind=kind,
+            replicas=len(replicas),
+            trials=sum(len(each.trials) for each in replicas),
+            operations=sum(operations[each.id] for each in replicas),
+            node_hours=there * nodes_each,
+            busy_fraction=min(1.0, busy / there) if there else 0.0,
+        )
+        found.append(work)
     return sorted(found, key=lambda work: (-work.operations, work.kind))
-
-
-def _work(
-    kind: str,
-    replicas: Sequence[ReplicaHistory],
-    operations: Mapping[str, int],
-    hours: Mapping[str, float],
-    nodes_each: int,
-) -> KindWork:
-    there = sum(hours[each.id] for each in replicas)
-    busy = sum(each.seconds.get(phase, 0.0) for each in replicas for phase in BUSY) / 3600.0
-    return KindWork(
-        kind=kind,
-        replicas=len(replicas),
-        trials=sum(len(each.trials) for each in replicas),
-        operations=sum(operations[each.id] for each in replicas),
-        node_hours=there * nodes_each,
-        busy_fraction=min(1.0, busy / there) if there else 0.0,
-    )
 
 
 def _operations(history: RunHistory, counts: OperationsOf, until: float) -> Counter[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from aiperf_hpc.graph import Layer, Node, layers
@@ -239,18 +238,12 @@ UNARY: Final[Mapping[type[Layer], Callable[[tf.Tensor, Any], tf.Tensor]]] = {
 """Functions of the input and the layer, for layers with one input and no variables."""
 
 
-def _unary(
-    function: Callable[[tf.Tensor, Any], tf.Tensor],
-    run: Pass,
-    node: Node,
-    layer: Layer,
-    inputs: Tensors,
-) -> tf.Tensor:
-    return function(inputs[0], layer)
+def _unary(function: Callable[[tf.Tensor, Any], tf.Tensor]) -> Operation:
+    return lambda run, node, layer, inputs: function(inputs[0], layer)
 
 
 OPERATIONS: dict[type[Layer], Operation] = {
-    **{kind: partial(_unary, function) for kind, function in UNARY.items()},
+    **{kind: _unary(function) for kind, function in UNARY.items()},
     layers.Add: _add,
     layers.AtrousConv2D: _atrous_conv2d,
     layers.BatchNorm: _batch_norm,

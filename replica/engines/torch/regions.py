@@ -6,7 +6,7 @@ of all samples can be viewed as images without a copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import torch
@@ -25,19 +25,12 @@ PLACES = 14.0
 
 def _proposal_head(code: ModuleCode, node: Node, layer: layers.ProposalHead) -> fx.Node:
     parts = [code.tensor(node, key) for key in layer.initial_values]
-    return code.call(proposal_rows, *parts, *(code.values[name] for name in node.inputs))
+    return code.call(proposal_rows, parts, [code.values[name] for name in node.inputs])
 
 
-def proposal_rows(
-    shared: Tensor,
-    shared_bias: Tensor,
-    score: Tensor,
-    score_bias: Tensor,
-    box: Tensor,
-    box_bias: Tensor,
-    *levels: Tensor,
-) -> Tensor:
+def proposal_rows(parameters: Sequence[Tensor], levels: Sequence[Tensor]) -> Tensor:
     """Return the score and four shifts of each anchor of all levels, (samples, anchors, 5)."""
+    shared, shared_bias, score, score_bias, box, box_bias = parameters
     rows = []
     for level in levels:
         read = torch.relu_(torch.conv2d(level, shared, shared_bias, 1, 1))
