@@ -97,7 +97,7 @@ class _Exact:
     """The exact process: a Cholesky factor that grows by rows."""
 
     def __init__(self, covariance: Covariance) -> None:
-        self._covariance = covariance
+        self.covariance = covariance
         self._between: Matrix = np.zeros((0, 0))
         """Covariances of the points: the lower triangle, without noise."""
         self.factor: Matrix = np.zeros((0, 0))
@@ -110,11 +110,11 @@ class _Exact:
         points, known, size = data.points, len(self._data.points), len(data.points)
         between, factor = np.zeros((2, size, size))
         between[:known, :known] = self._between
-        between[known:] = self._covariance.between(points[known:], points)
+        between[known:] = self.covariance.between(points[known:], points)
         # A row of the factor depends only on the rows above: those before `first` stay valid.
         factor[:first, :first] = self.factor[:first, :first]
         corner = between[first:, first:].copy()
-        corner[np.diag_indices(len(corner))] += self._covariance.noise / data.counts[first:]
+        corner[np.diag_indices(len(corner))] += self.covariance.noise / data.counts[first:]
         if first:
             rows = _solve(factor[:first, :first], between[first:, :first].T).T
             factor[first:, :first] = rows
@@ -132,10 +132,10 @@ class _Exact:
 
     def expecting(self, pending: Rows) -> Predict:
         """Return the predictor, with ``pending`` graphs observed at their predictions."""
-        between, factor, data = self._covariance.between, self.factor, self._data
+        between, factor, data = self.covariance.between, self.factor, self._data
         seen = _solve(factor, between(data.points, pending))
         corner = between(pending, pending) - seen.T @ seen
-        corner[np.diag_indices(len(pending))] += self._covariance.noise
+        corner[np.diag_indices(len(pending))] += self.covariance.noise
         corner = factorize(corner) if len(pending) else corner
 
         def predict(points: Rows) -> tuple[Numbers, Numbers]:
@@ -157,7 +157,7 @@ class _Projected:
     """
 
     def __init__(self, covariance: Covariance, basis: Rows) -> None:
-        self._covariance = covariance
+        self.covariance = covariance
         self._basis = basis
         own = covariance.between(basis, basis)
         # Graphs that differ by one morphism nearly coincide, so noise keeps the factor stable.
@@ -176,9 +176,9 @@ class _Projected:
 
     def _features(self, points: Rows, counts: Numbers) -> tuple[Matrix, Numbers]:
         """Return features, (basis, points), and precisions, (points,), of observed points."""
-        features = _solve(self._whitener, self._covariance.between(self._basis, points))
+        features = _solve(self._whitener, self.covariance.between(self._basis, points))
         unexplained = np.maximum(1.0 - np.square(features).sum(axis=0), 0.0)
-        return features, 1.0 / (self._covariance.noise / counts + unexplained)
+        return features, 1.0 / (self.covariance.noise / counts + unexplained)
 
     def fit(self, data: _Data, first: int) -> None:
         last, known = self._data, len(self._data.counts)
@@ -243,11 +243,11 @@ class Surrogate:
         """Description of the first row; offsets from it avoid cancellation."""
         self._vectors: Rows = np.zeros((0, SIZE), np.float32)
         """Descriptions of all rows, (graphs, SIZE)."""
-        self._covariance: Covariance | None = None
         self._learned_at = 0
         self._posterior: _Exact | _Projected | None = None
         self._mean = 0.0
-        self._scale = USUAL_DEVIATION
+        self.scale = USUAL_DEVIATION
+        """Standard deviation of the observed objective values."""
         self._signal = 1.0
 
     def __len__(self) -> int:
@@ -266,23 +266,6 @@ class Surrogate:
     def vectors(self) -> dict[str, Vector]:
         """Return the descriptions of all observed graphs, by hash."""
         return {graph: self.vector(graph) for graph in self._row}
-
-    @property
-    def scale(self) -> float:
-        """Standard deviation of the observed objective values."""
-        return self._scale
-
-    @property
-    def noise(self) -> float:
-        """Estimated standard deviation of a single observation."""
-        return self._scale * math.sqrt(self._signal * self.covariance.noise)
-
-    @property
-    def covariance(self) -> Covariance:
-        """The current covariance. Raises SurrogateError before the first observation."""
-        if self._covariance is None:
-            raise SurrogateError("no graph has been observed")
-        return self._covariance
 
     def learn(self, observed: Mapping[str, Repeats], description: Callable[[str], Vector]) -> bool:
         """Update the process with all observations; known ones cost nothing.
@@ -317,16 +300,15 @@ class Surrogate:
             np.array([r.count for r in self._repeats], np.float64),
             np.array([r.mean for r in self._repeats]),
         )
-        self._mean, self._scale = _standard(data.means)
+        self._mean, self.scale = _standard(data.means)
         if posterior is None:
-            self._relearn(data)
             posterior = self._begin(data)
             first = 0
         posterior.fit(data, first)
-        squares = posterior.regress(self._mean, self._scale)
-        scatter = sum(r.scatter for r in self._repeats) / self._scale**2
+        squares = posterior.regress(self._mean, self.scale)
+        scatter = sum(r.scatter for r in self._repeats) / self.scale**2
         self._signal = signal_variance(
-            squares, scatter, self.covariance.noise, float(data.counts.sum())
+            squares, scatter, posterior.covariance.noise, float(data.counts.sum())
         )
         self._posterior = posterior
         return again
@@ -362,20 +344,19 @@ class Surrogate:
         rows: Rows = np.asarray(vectors, np.float32).reshape(-1, SIZE) - self._origin
         return rows
 
-    def _relearn(self, data: _Data) -> None:
+    def _begin(self, data: _Data) -> _Exact | _Projected:
+        """Estimate the covariance; return the process without observations."""
         rows = _sample(data.means, LEARNED_FROM)
-        self._covariance = learned_covariance(
+        covariance = learned_covariance(
             data.points[rows],
-            (data.means[rows] - self._mean) / self._scale,
+            (data.means[rows] - self._mean) / self.scale,
             data.counts[rows],
-            sum(self._repeats[row].scatter for row in rows) / self._scale**2,
+            sum(self._repeats[row].scatter for row in rows) / self.scale**2,
         )
         self._learned_at = len(self)
-
-    def _begin(self, data: _Data) -> _Exact | _Projected:
         if len(self) <= EXACT:
-            return _Exact(self.covariance)
-        return _Projected(self.covariance, data.points[_sample(data.means, EXACT)])
+            return _Exact(covariance)
+        return _Projected(covariance, data.points[_sample(data.means, EXACT)])
 
     def expecting(self, pending: Vectors) -> Callable[[Vectors], Prediction]:
         """Return the predictor, given pending graphs.
@@ -397,17 +378,9 @@ class Surrogate:
         def predict(vectors: Vectors) -> Prediction:
             mean, variance = posterior(self._relative(vectors))
             deviation = np.sqrt(self._signal * np.maximum(variance, 0.0))
-            return Prediction(self._mean + self._scale * mean, self._scale * deviation)
+            return Prediction(self._mean + self.scale * mean, self.scale * deviation)
 
         return predict
-
-    def predict(self, vectors: Vectors) -> Prediction:
-        """Return the predictions for graphs with these descriptions, (graphs, SIZE).
-
-        Raises:
-            SurrogateError: no graph has been observed.
-        """
-        return self.expecting(())(vectors)
 
     def leave_one_out(self) -> dict[str, float]:
         """Return the leave-one-out predictions of all observed graphs.
@@ -422,7 +395,7 @@ class Surrogate:
         inverse = _solve(self._posterior.factor, np.eye(len(self)))
         means = np.array([r.mean for r in self._repeats])
         # The squares of its columns sum to the diagonal of the inverse covariance.
-        pull = self._scale * self._posterior.weights / np.square(inverse).sum(axis=0)
+        pull = self.scale * self._posterior.weights / np.square(inverse).sum(axis=0)
         return dict(zip(self._row, (means - pull).tolist(), strict=True))
 
 

@@ -179,16 +179,16 @@ class Network(Protocol):
 class Engine(Protocol):
     """Builds networks."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    versions: dict[str, str]
+    """Versions of the framework's packages."""
+    objective: Objective
+    """Loss and metric of the engine's networks."""
+    warms_alone: bool
+    """Whether the training thread must warm a network itself, with nothing else running.
 
-    @property
-    def versions(self) -> dict[str, str]:
-        """Versions of the framework's packages."""
-
-    @property
-    def objective(self) -> Objective:
-        """Loss and metric of the engine's networks."""
+    This is the case if the first execution of a step times kernels for the executing thread.
+    """
 
     @property
     def accelerators(self) -> tuple[str, ...]:
@@ -197,13 +197,6 @@ class Engine(Protocol):
     @property
     def memory_bytes(self) -> int | None:
         """Free bytes of accelerator memory for training; None if it uses the host's memory."""
-
-    @property
-    def warms_alone(self) -> bool:
-        """Whether the training thread must warm a network itself, with nothing else running.
-
-        This is the case if the first execution of a step times kernels for the executing thread.
-        """
 
     def compile_ahead(self, state: NetworkState) -> str:
         """Compile the code of a network's steps for its batch size, in another process.

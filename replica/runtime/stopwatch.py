@@ -17,27 +17,23 @@ class Stopwatch:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._phase = TimePhase.START
+        self.phase = TimePhase.START
+        """The current phase."""
         self._since = clock.monotonic()
         self._seconds: dict[TimePhase, float] = defaultdict(float)
-
-    @property
-    def phase(self) -> TimePhase:
-        """The current phase."""
-        return self._phase
 
     def enter(self, phase: TimePhase) -> None:
         """End the current phase and start ``phase``."""
         with self._lock:
             now = self._clock.monotonic()
-            self._seconds[self._phase] += now - self._since
-            self._phase = phase
+            self._seconds[self.phase] += now - self._since
+            self.phase = phase
             self._since = now
 
     @contextmanager
     def during(self, phase: TimePhase) -> Iterator[None]:
         """Count the block's time as ``phase``, then return to the previous phase."""
-        before = self._phase
+        before = self.phase
         self.enter(phase)
         try:
             yield
@@ -50,7 +46,7 @@ class Stopwatch:
 
     def take(self) -> dict[TimePhase, float]:
         """Return the seconds of each phase since the last call, up to now."""
-        self.enter(self._phase)
+        self.enter(self.phase)
         with self._lock:
             seconds = {phase: value for phase, value in self._seconds.items() if value > 0.0}
             self._seconds.clear()

@@ -148,7 +148,7 @@ def test_pending_graphs_make_others_look_elsewhere() -> None:
     other = again.choose(crowd, rng(1))
     there = again.surrogate
     vector = describe(alone.child)
-    assert there.expecting([vector])([vector]).deviation < there.predict([vector]).deviation
+    assert there.expecting([vector])([vector]).deviation < there.expecting(())([vector]).deviation
     assert other.prediction["pending"] == 1
 
 

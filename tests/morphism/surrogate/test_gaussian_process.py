@@ -117,7 +117,7 @@ def test_what_is_predicted_is_the_posterior_of_every_single_observation() -> Non
               for i, v in enumerate(given)]  # fmt: skip
     process = Surrogate()
     process.learn({f"g{i}": Repeats.of(v) for i, v in enumerate(values)}, lookup(given))
-    found = process.predict(asked)
+    found = process.expecting(())(asked)
     flat = [(vector, x) for vector, row in zip(given, values, strict=True) for x in row]
     mean, deviation = posterior([v for v, _ in flat], [x for _, x in flat], asked)
     np.testing.assert_allclose(found.mean, mean, atol=1e-9)
@@ -138,7 +138,9 @@ def test_learning_bit_by_bit_comes_to_the_same() -> None:
         in_steps.learn(dict(list(final.items())[:known]), lookup(given))
     for of in ("mean", "deviation"):
         np.testing.assert_allclose(
-            getattr(in_steps.predict(asked), of), getattr(at_once.predict(asked), of), rtol=1e-9
+            getattr(in_steps.expecting(())(asked), of),
+            getattr(at_once.expecting(())(asked), of),
+            rtol=1e-9,
         )
     assert len(in_steps) == 200
 
@@ -171,11 +173,11 @@ def test_what_is_pending_lowers_the_deviation_and_leaves_the_mean() -> None:
     process = Surrogate()
     process.learn(repeats(given), lookup(given))
     for others in (asked, near, pending):
-        without, given_those = process.predict(others), process.expecting(pending)(others)
+        without, given_those = process.expecting(())(others), process.expecting(pending)(others)
         np.testing.assert_allclose(given_those.mean, without.mean, atol=1e-12)
         assert (given_those.deviation <= without.deviation + 1e-12).all()
     lowered = process.expecting(pending)(near).deviation
-    assert (lowered < 0.7 * process.predict(near).deviation).all()
+    assert (lowered < 0.7 * process.expecting(())(near).deviation).all()
     # The same graph many times, and one that was observed: the factorisation bears it.
     crowd = [pending[0]] * 20 + [given[0]] * 20
     assert np.isfinite(process.expecting(crowd)(crowd).deviation).all()
@@ -213,15 +215,18 @@ def test_beyond_the_exact_process_every_observation_still_counts(
     for known in (50, 91, 92, 110, 120):
         in_steps.learn(dict(list(observed.items())[:known]), lookup(given))
     for process in (at_once, in_steps):
-        found, true = process.predict(asked), exact.predict(asked)
+        found, true = process.expecting(())(asked), exact.expecting(())(asked)
         assert (np.abs(found.mean - true.mean) < 0.7 * true.deviation).all()
         np.testing.assert_allclose(found.deviation, true.deviation, rtol=0.15)
     one = "g7"
     changed = observed | {one: Repeats(observed[one].count + 50, 0.9, 0.0)}
-    before = at_once.predict([given[7]]).mean[0]
+    before = at_once.expecting(())([given[7]]).mean[0]
     at_once.learn(changed, lookup(given))
-    assert at_once.predict([given[7]]).mean[0] > before + 0.05
-    assert at_once.expecting(asked)(asked).deviation.max() < at_once.predict(asked).deviation.max()
+    assert at_once.expecting(())([given[7]]).mean[0] > before + 0.05
+    assert (
+        at_once.expecting(asked)(asked).deviation.max()
+        < at_once.expecting(())(asked).deviation.max()
+    )
     with pytest.raises(SurrogateError, match="leave-one-out needs 1 to 90 graphs, not 120"):
         at_once.leave_one_out()
 
@@ -271,7 +276,9 @@ def test_what_is_learned_tells_noise_and_signal_apart() -> None:
         seen = true[:, None] + share * spread * noise.normal(size=(150, 3))
         observed = {f"g{i}": Repeats.of(row) for i, row in enumerate(seen.tolist())}
         process.learn(observed, lookup(given))
-        assert process.noise == pytest.approx(share * spread, rel=0.25)
+        assert process._posterior is not None
+        variance = process._signal * process._posterior.covariance.noise
+        assert process.scale * math.sqrt(variance) == pytest.approx(share * spread, rel=0.25)
     guesses = little.leave_one_out()
     assert spearmanr(list(guesses.values()), true).statistic > 0.6
 
@@ -281,7 +288,7 @@ def test_few_or_equal_points_are_no_trouble(values: list[float]) -> None:
     given, asked = vectors(len(values)), vectors(3, seed=1)
     process = Surrogate()
     process.learn({f"g{i}": Repeats.of([v]) for i, v in enumerate(values)}, lookup(given))
-    found = process.predict(asked)
+    found = process.expecting(())(asked)
     assert (np.abs(found.mean - np.mean(values)) < 0.5).all()
     assert (found.deviation > 0.001).all()
     assert (found.deviation < 0.6).all()
@@ -293,7 +300,7 @@ def test_equal_descriptions_of_different_graphs_are_no_trouble() -> None:
     given = vectors(1) * 40
     process = Surrogate()
     process.learn(repeats(given, seed=3), lookup(given))
-    assert np.isfinite(process.predict(given).deviation).all()
+    assert np.isfinite(process.expecting(())(given).deviation).all()
 
 
 def test_what_cannot_be_is_refused() -> None:
@@ -301,7 +308,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(SurrogateError, match="no graph has been observed"):
         process.learn({}, lookup([]))
     with pytest.raises(SurrogateError, match="no graph has been observed"):
-        process.predict(vectors(1))
+        process.expecting(())(vectors(1))
     for values in ([], [math.nan], [0.5, math.inf]):
         with pytest.raises(ValueError, match="must be finite"):
             Repeats.of(values)
