@@ -224,13 +224,6 @@ def test_a_run_whose_primarys_journal_is_lost_has_no_report(tmp_path: Path) -> N
         write_report(RunView(paths))
 
 
-def test_a_run_of_hours(tmp_path: Path) -> None:
-    plan = Plan(replicas=1, epoch_seconds=600.0, config={"score": {"interval_hours": 0.1}})
-    _, text, _ = reported(tmp_path, plan)
-    _check_page(text)
-    assert "hours since the start" in text
-
-
 def test_a_large_run_stays_small_and_quick(tmp_path: Path) -> None:
     """300 trials and 10,000 score points."""
     plan = Plan(

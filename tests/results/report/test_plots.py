@@ -144,17 +144,20 @@ def test_numbers_stand_where_they_belong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "most"),
-    [(0.004, 1e-9), (3600.0, 3.3e9), (8.64e7, 4e30)],
+    ("seconds", "most", "unit"),
+    [(0.004, 1e-9, "seconds"), (3600.0, 3.3e9, "minutes"), (8.64e7, 4e30, "hours")],
 )
 @pytest.mark.parametrize("shape", ["one", "growing"])
-def test_scores_have_numbers_on_their_axes(seconds: float, most: float, shape: str) -> None:
+def test_scores_have_numbers_on_their_axes(
+    seconds: float, most: float, unit: str, shape: str
+) -> None:
     parts = (1.0,) if shape == "one" else (0.2, 0.6, 1.0)
     series = [score(seconds * part, most * part, 0.0, most) for part in parts]
     plots = score_plots(series, series)
     assert len(plots) == 3
     for plot in plots:
         require_numbers(plot.svg)
+        assert f"{unit} since the start" in plot.svg
 
 
 def test_a_run_without_operations_has_no_plot_of_them() -> None:
