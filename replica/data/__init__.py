@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import cast
+from typing import cast, get_args
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.config.run import PREPARED_DATASETS
@@ -17,20 +17,13 @@ _LOADERS = {
     "imagenet": ("imagenet.dataset", "load"),
     "weather_boxes": ("weather.datasets", "load_boxes"),
     "weather_masks": ("weather.datasets", "load_masks"),
-    **{
-        name: (name, "load")
-        for name in (
-            "cifar10", "cosmoflow", "deepcam", "density", "digits", "extremeweather", "simulated",
-            "synthetic", "volumes",
-        )
-    },
-}  # fmt: skip
-"""Module and function of each dataset."""
+}
+"""Module and function of each dataset that is not loaded by ``load`` in the module of its name."""
 
 
 def dataset_names() -> list[str]:
     """Return the names of the datasets that ``load_dataset`` supports."""
-    return sorted(_LOADERS)
+    return sorted(get_args(DatasetConfig.model_fields["name"].annotation))
 
 
 def load_dataset(config: DatasetConfig, cores: int, engine: str = "tensorflow") -> Dataset:
@@ -50,7 +43,7 @@ def load_dataset(config: DatasetConfig, cores: int, engine: str = "tensorflow") 
             f"dataset.path={config.path}: dataset '{config.name}' needs no folder; omit it "
             "(--set dataset.path=null)"
         )
-    module, function = _LOADERS[config.name]
+    module, function = _LOADERS.get(config.name, (config.name, "load"))
     load = getattr(importlib.import_module(f"{__name__}.{module}"), function)
     # ImageNet has a reader for each engine; the other datasets return arrays.
     further = (engine,) if config.name == "imagenet" else ()
