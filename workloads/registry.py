@@ -12,27 +12,16 @@ from aiperf_hpc.extras import ENGINES, Package, lacking, needed_by
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION, Objective, QualityMetric
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads import (
-    automl,
-    cosmoflow,
-    deepcam,
-    extreme_weather,
-    resnet50,
-    volumes,
-)
+from aiperf_hpc.workloads.automl import WORKLOAD as AUTOML
 from aiperf_hpc.workloads.base import Workload
+from aiperf_hpc.workloads.cosmoflow import WORKLOAD as COSMOFLOW
+from aiperf_hpc.workloads.deepcam import WORKLOAD as DEEPCAM
+from aiperf_hpc.workloads.extreme_weather import WORKLOAD as EXTREME_WEATHER
+from aiperf_hpc.workloads.resnet50 import WORKLOAD as RESNET50
+from aiperf_hpc.workloads.volumes import WORKLOAD as VOLUMES
 
-WORKLOADS: dict[str, Workload] = {
-    w.name: w
-    for w in (
-        automl.WORKLOAD,
-        cosmoflow.WORKLOAD,
-        deepcam.WORKLOAD,
-        extreme_weather.WORKLOAD,
-        resnet50.WORKLOAD,
-        volumes.WORKLOAD,
-    )
-}
+_ALL = (AUTOML, COSMOFLOW, DEEPCAM, EXTREME_WEATHER, RESNET50, VOLUMES)
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}
 
 
 def workload_named(name: str) -> Workload:

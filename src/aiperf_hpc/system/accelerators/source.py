@@ -28,15 +28,13 @@ class Reading(NamedTuple):
 
 
 _LABELS: Final = {
-    "utilization": "utilization",
-    "memory": "memory",
     "watts": "power",
     "celsius": "temperature",
     "mhz": "clock",
     "memory_mhz": "memory clock",
     "millijoules": "energy counter",
 }
-"""Names of a reading's values in reasons."""
+"""Names of a reading's values in reasons, if they differ."""
 
 
 class RepeatedProbe:
@@ -72,7 +70,9 @@ class RepeatedProbe:
     def reading(self, name: str, reads: Callable[[], Reads]) -> Reading:
         """Return an accelerator's reading, with all readable values."""
         found = self.read(name, reads) or {}
-        return Reading(**{key: self.read(f"{name}: {_LABELS[key]}", found[key]) for key in found})
+        return Reading(
+            **{key: self.read(f"{name}: {_LABELS.get(key, key)}", found[key]) for key in found}
+        )
 
     def reset(self) -> None:
         """Retry missing values on the next read."""
