@@ -24,7 +24,8 @@ from PIL import Image
 
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import tfrecord
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Pixels, Scaling, labelled_images
+from aiperf_hpc.replica.data.arrays import Normalization
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Pixels, labelled_images
 from aiperf_hpc.replica.data.batching import filled
 from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import DecodedImage, DecodedImages, ImageNetDataset
@@ -38,10 +39,7 @@ HELD_SHARDS = 2 * sample_order.OPEN_SHARDS
 """Maximum number of open shards: those of the current group and of the next one."""
 _FLOOR = 0.5
 """Mean of the fraction that Pillow truncates from an interpolated pixel."""
-SCALING = Scaling(
-    scale=tuple(1 / deviation for deviation in STD),
-    shift=tuple((_FLOOR - mean) / deviation for mean, deviation in zip(MEAN, STD, strict=True)),
-)
+SCALING = Normalization(tuple(mean - _FLOOR for mean in MEAN), STD).scaling
 """Normalization of a pixel."""
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import tfrecord
+from aiperf_hpc.replica.data.arrays import Normalization
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.data.batching import rank_parts
 from aiperf_hpc.replica.data.imagenet import sample_order
@@ -29,8 +30,7 @@ Tensor = Any
 OpError = Any
 F = TypeVar("F", bound=Callable[..., Any])
 
-SCALE = tuple(1 / deviation for deviation in STD)
-SHIFT = tuple(-mean / deviation for mean, deviation in zip(MEAN, STD, strict=True))
+SCALE, SHIFT = Normalization(MEAN, STD).scaling
 
 READ_AHEAD = 4 * sample_order.WINDOW
 """Upper bound of the number of samples that are read ahead of the yielded ones."""

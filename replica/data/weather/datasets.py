@@ -54,11 +54,6 @@ class Labels(NamedTuple):
     """Number of classes if each cell has a class."""
 
 
-class _Sample(NamedTuple):
-    fields: NDArray[np.float16]
-    labels: Integers
-
-
 def load_boxes(config: DatasetConfig, cores: int) -> generated.GeneratedDataset:
     """Return a dataset of maps, float32 (size, 3/2 size, 16), and boxes, int32 (15, 5)."""
     del cores  # One core generates about 20 maps of 96 rows per second, each only once.
@@ -139,18 +134,18 @@ def _load(
         validation_samples=config.validation_samples,
     )
 
-    def make_sample(part: int, sample: int) -> _Sample:
+    def make_sample(part: int, sample: int) -> tuple[NDArray[np.float16], Integers]:
         planted = phenomena.draw(part, sample, weaker=weaker)
         fields, marked = make_fields(channels, height, part, sample, planted)
-        return _Sample(fields.astype(np.float16), labels.make(planted, marked))
+        return fields.astype(np.float16), labels.make(planted, marked)
 
     cache = generated.SampleCache(make_sample, height * (height * 3 // 2) * len(channels) * 2)
 
     def make(part: int, chosen: NDArray[np.intp]) -> Batch:
         samples = [cache.get(part, each) for each in chosen.tolist()]
-        fields: phenomena.Floats = np.stack([each.fields for each in samples]).astype(np.float32)
-        found = np.stack([each.labels for each in samples])
-        inputs = {"image": fields} | ({labels.name: found} if labels.read else {})
+        fields, found = (np.stack(each) for each in zip(*samples, strict=True))
+        image = {"image": fields.astype(np.float32)}
+        inputs = image | ({labels.name: found} if labels.read else {})
         return Batch(inputs, {labels.name: found})
 
     return generated.GeneratedDataset(info, make)
