@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Scaling, labelled_images
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Floats, Part, Scaling, labelled_images
 from aiperf_hpc.replica.data.batching import prefetched, rank_parts
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
 Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import Batch, Floats
 from aiperf_hpc.replica.data.sharded import dataset, preparation
 from aiperf_hpc.replica.data.tfrecord import Buffer, features_of, only_record
 from aiperf_hpc.trial import TensorSpec
@@ -36,7 +36,6 @@ _X, _Y = b"x", b"y"
 _STORED = np.dtype("<i2")
 
 Counts = NDArray[np.int16]
-Floats = NDArray[np.float32]
 
 
 class Sample(NamedTuple):

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import hdf5
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import Batch, Floats
 from aiperf_hpc.replica.data.sharded import dataset, preparation
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.data.tfrecord import Buffer, only_record, write_record
@@ -42,7 +42,6 @@ _LEAST, _LARGEST = "climate/minval", "climate/maxval"
 _SIZES = struct.Struct("<3I")
 _FIELDS = np.dtype("<f4")
 
-Floats = NDArray[np.float32]
 Mask = NDArray[np.uint8]
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.datasets import stat_of
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import hdf5
-from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.base import Batch, Floats
 from aiperf_hpc.replica.data.sharded import dataset, preparation
 from aiperf_hpc.replica.data.sharded.dataset import PARTS
 from aiperf_hpc.replica.data.staging import Options
@@ -48,7 +48,6 @@ FAR = 1000.0
 the worst storms is a hundred times the usual."""
 _BOXES_BYTES = MOST_BOXES * BOX * 4
 
-Floats = NDArray[np.float32]
 Maps = Floats
 Boxes = NDArray[np.int32]
 

@@ -25,15 +25,13 @@ from PIL import Image
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.arrays import Normalization
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Pixels, labelled_images
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Floats, Part, Pixels, labelled_images
 from aiperf_hpc.replica.data.batching import filled
 from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import DecodedImage, DecodedImages, ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
 from aiperf_hpc.replica.data.imagenet.stored_image import unpack
 from aiperf_hpc.replica.data.sharded.dataset import SampleFiles, Shard, Sizes
-
-Floats = NDArray[np.float32]
 
 HELD_SHARDS = 2 * sample_order.OPEN_SHARDS
 """Maximum number of open shards: those of the current group and of the next one."""
