@@ -12,23 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from aiperf_hpc.graph import (
-    Add,
-    BatchNorm,
-    Conv2D,
-    Dense,
-    Distribution,
-    GlobalAveragePool2D,
-    Graph,
-    GraphBuilder,
-    Input,
-    Layer,
-    MaxPool2D,
-    Node,
-    ReLU,
-    Shape,
-    Softmax,
-)
+from aiperf_hpc.graph import Distribution, Graph, GraphBuilder, Layer, Node, Shape, layers
 
 RESNET50_BLOCKS = (3, 4, 6, 3)
 EXPANSION = 4
@@ -58,10 +42,10 @@ class ResNetBuilder(GraphBuilder):
     """Builder of residual networks; each method returns the name of the last node that it adds."""
 
     def conv_norm(self, name: str, source: str, conv: Layer) -> str:
-        return self.add(f"{name}_norm", BatchNorm(), self.add(f"{name}_conv", conv, source))
+        return self.add(f"{name}_norm", layers.BatchNorm(), self.add(f"{name}_conv", conv, source))
 
     def conv_norm_relu(self, name: str, source: str, conv: Layer) -> str:
-        return self.add(f"{name}_relu", ReLU(), self.conv_norm(name, source, conv))
+        return self.add(f"{name}_relu", layers.ReLU(), self.conv_norm(name, source, conv))
 
     def bottleneck(
         self,
@@ -70,7 +54,7 @@ class ResNetBuilder(GraphBuilder):
         width: int,
         strides: tuple[int, int],
         project: bool,
-        conv: Callable[[int, int, int], Layer] = Conv2D,
+        conv: Callable[[int, int, int], Layer] = layers.Conv2D,
     ) -> str:
         """1x1 - 3x3 - 1x1 and a shortcut.
 
@@ -88,8 +72,8 @@ class ResNetBuilder(GraphBuilder):
         if project:
             shortcut = conv(EXPANSION * width, 1, math.prod(strides))
             source = self.conv_norm(f"{name}_shortcut", source, shortcut)
-        total = self.add(f"{name}_add", Add(), expanded, source)
-        return self.add(f"{name}_relu", ReLU(), total)
+        total = self.add(f"{name}_add", layers.Add(), expanded, source)
+        return self.add(f"{name}_relu", layers.ReLU(), total)
 
 
 def resnet50(
@@ -115,11 +99,11 @@ def resnet50(
     Raises:
         GraphError: a dimension is below 1.
     """
-    net = ResNetBuilder(Node("image", Input(input_shape)))
-    conv = partial(Conv2D, initial=version.initial)
+    net = ResNetBuilder(Node("image", layers.Input(input_shape)))
+    conv = partial(layers.Conv2D, initial=version.initial)
     if stem == "imagenet":
         net.conv_norm_relu("stem", net.last, conv(base_width, 7, 2))
-        net.add("stem_pool", MaxPool2D(3, 2, version.same))
+        net.add("stem_pool", layers.MaxPool2D(3, 2, version.same))
     else:
         net.conv_norm_relu("stem", net.last, conv(base_width, 3, 1))
     for stage, number in enumerate(blocks):
@@ -129,7 +113,7 @@ def resnet50(
             strides = (1, stride) if version.strided_3x3 else (stride, 1)
             name = f"s{stage + 1}b{block + 1}"
             net.bottleneck(name, net.last, width, strides, block == 0, conv)
-    net.add("pool", GlobalAveragePool2D())
-    net.add("logits", Dense(classes, version.initial))
-    net.add("probabilities", Softmax())
+    net.add("pool", layers.GlobalAveragePool2D())
+    net.add("logits", layers.Dense(classes, version.initial))
+    net.add("probabilities", layers.Softmax())
     return net.graph()

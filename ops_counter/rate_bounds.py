@@ -15,15 +15,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from aiperf_hpc.graph import (
-    ConvTranspose2D,
-    Graph,
-    Layer,
-    ProposalHead,
-    RegionConv2D,
-    Shape,
-    SlidingWindow,
-)
+from aiperf_hpc.graph import Graph, Layer, Shape, SlidingWindow, layers
 from aiperf_hpc.graph.layers.regions import SHARED_KERNEL
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.system.description import Processors
@@ -126,10 +118,10 @@ def least_executed(graph: Graph) -> LeastOperations:
     Raises:
         CountError: a layer has no formula.
     """
-    layers = count(graph).layers
+    counted = count(graph).layers
     training = forward = Fraction(0)
     for node in graph.nodes:
-        operations = layers[node.name].operations
+        operations = counted[node.name].operations
         share = share_inside(node.layer, *graph.input_shapes(node.name))
         forward += share * operations.forward
         training += share * (operations.forward + operations.backward - operations.update)
@@ -143,12 +135,12 @@ def share_inside(layer: Layer, *inputs: Shape) -> Fraction:
     layers without a kernel.
     """
     match layer:
-        case ProposalHead():
+        case layers.ProposalHead():
             return _of_proposals(layer, *inputs)
-        case ConvTranspose2D():
+        case layers.ConvTranspose2D():
             # Its taps lie in its output: those of the convolution in the opposite direction.
             return _inside(SlidingWindow(layer.kernel, layer.stride), layer.output_shape(*inputs))
-        case RegionConv2D():
+        case layers.RegionConv2D():
             return _inside(layer.window, inputs[0][1:])
         case _ if "kernel" in layer.decayed:
             return _inside(layer.window, inputs[0])
@@ -172,7 +164,7 @@ def _of_axis(window: SlidingWindow, size: int) -> Fraction:
     return Fraction(inside, places * window.kernel)
 
 
-def _of_proposals(layer: ProposalHead, *levels: Shape) -> Fraction:
+def _of_proposals(layer: layers.ProposalHead, *levels: Shape) -> Fraction:
     """Return the fraction of its 3 x 3 convolution over all levels, and of those that read it."""
     sizes = {name: math.prod(shape) for name, shape in layer.parameters(*levels).items()}
     places = [math.prod(level[:-1]) for level in levels]

@@ -27,33 +27,18 @@ from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
+from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.liveness import Timekeeping
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Identity, RunPaths
-from aiperf_hpc.run.records import (
-    AnyEvent,
-    ClockSeen,
-    CompilerFailed,
-    DatasetLoaded,
-    Heartbeat,
-    ModulesImported,
-    PeakMeasured,
-    PrimaryDigestSeen,
-    ReplicaEnded,
-    ReplicaReady,
-    ReplicaStarted,
-    StorageWaited,
-    SystemDescribed,
-    TimeSpent,
-)
 from aiperf_hpc.streams import warn
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
 from aiperf_hpc.workloads.registry import initial_graph
 
-Report = TypeVar("Report", RankDescription, DevicePeak, ModulesImported)
+Report = TypeVar("Report", RankDescription, DevicePeak, records.ModulesImported)
 
 STORAGE_GRACE_SECONDS = 180.0
 """Seconds after its end in which a replica retries to write its last records. A restarted NFS
@@ -134,9 +119,11 @@ class Replica:
                 raise
             finally:
                 if reason:
-                    journal.append(TimeSpent(trial=None, seconds=self._watch.take()))
+                    journal.append(records.TimeSpent(trial=None, seconds=self._watch.take()))
                     clocks = self._timekeeping.at_end()
-                    journal.append_all([*self._waits(), *clocks, ReplicaEnded(reason=reason)])
+                    journal.append_all(
+                        [*self._waits(), *clocks, records.ReplicaEnded(reason=reason)]
+                    )
         return status
 
     def _work(self, context: ReplicaContext) -> str:
@@ -169,7 +156,7 @@ class Replica:
             available = partial(host.available_bytes, ranks.collective.local_size)
             memory = memory_limit(config, engine.memory_bytes, available)
             journal.append(
-                DatasetLoaded(
+                records.DatasetLoaded(
                     dataset=dataset.info,
                     memory_limit_bytes=memory.bytes,
                     memory_holds_copies=memory.holds_copies,
@@ -202,7 +189,7 @@ class Replica:
     def _record_start(self, journal: JournalWriter, engine: str, machine: Machine) -> None:
         host, ranks = self._host, self._ranks
         own = self._paths.incarnation(self._who.replica, self._who.incarnation)
-        started = ReplicaStarted(
+        started = records.ReplicaStarted(
             replica=self._who.replica,
             pid=host.pid,
             engine=engine,
@@ -216,12 +203,12 @@ class Replica:
         seen = [] if self._clock.starts == "now" else self._clock_seen()
         journal.append_all([started, *self._timekeeping.at_start(), *seen])
 
-    def _clock_seen(self) -> list[ClockSeen]:
+    def _clock_seen(self) -> list[records.ClockSeen]:
         """Return the record of the start of the run's clock, once it is known."""
         start = self._clock.start_utc
-        return [] if start is None else [ClockSeen(start_utc=start)]
+        return [] if start is None else [records.ClockSeen(start_utc=start)]
 
-    def _look_at_the_clock(self) -> list[ClockSeen]:
+    def _look_at_the_clock(self) -> list[records.ClockSeen]:
         """Find the end of the run if it is unknown; return the records of it."""
         if not self._clock.look():
             return []
@@ -232,7 +219,7 @@ class Replica:
         """Wait until all replicas are ready or a stop is requested, if the run waits for all."""
         if self._clock.starts != "all" or self._clock.start_utc is not None:
             return
-        journal.append(ReplicaReady())
+        journal.append(records.ReplicaReady())
         while not (seen := self._look_at_the_clock()) and self._stop.reason is None:
             self._host.clock.sleep(self._host.look_seconds)
         # Time before the start of the clock is not charged; the delay until it is noticed is.
@@ -243,17 +230,17 @@ class Replica:
         late = min(late, waited)
         spent[TimePhase.OTHER] = waited - late
         self._watch.add(TimePhase.OTHER, late)
-        journal.append_all([TimeSpent(trial=None, seconds=spent), *seen])
+        journal.append_all([records.TimeSpent(trial=None, seconds=spent), *seen])
 
     def _describe(self, journal: JournalWriter) -> None:
         """Record the description of this process and its node."""
         description = self._host.describe(self._manifest.folders(self._paths))
         if description is not None:
-            journal.append(SystemDescribed(rank=0, description=description))
+            journal.append(records.SystemDescribed(rank=0, description=description))
 
     def _record_modules(
-        self, journal: JournalWriter, before: ModulesImported | None = None
-    ) -> ModulesImported | None:
+        self, journal: JournalWriter, before: records.ModulesImported | None = None
+    ) -> records.ModulesImported | None:
         """Record the imported modules of this process, if they changed; return the record."""
         imported = self._host.imported(0)
         if imported is not None and imported != before:
@@ -263,12 +250,16 @@ class Replica:
     def _record_other_ranks(self, journal: JournalWriter) -> None:
         """Record the modules and descriptions of the other ranks, and their devices' peaks."""
         if self._ranks.several:
-            journal.append_all([modules for _, modules in self._exchanged(ModulesImported)])
+            journal.append_all([modules for _, modules in self._exchanged(records.ModulesImported)])
             described = self._exchanged(RankDescription)
-            journal.append_all([SystemDescribed(rank=r, description=d) for r, d in described])
+            journal.append_all(
+                [records.SystemDescribed(rank=r, description=d) for r, d in described]
+            )
             if self._manifest.config.peak_seconds:
                 peaks = self._exchanged(DevicePeak)
-                journal.append_all([PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks])
+                journal.append_all(
+                    [records.PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks]
+                )
 
     def _exchanged(self, kind: type[Report]) -> list[tuple[int, Report]]:
         """Return the reports of the other ranks, by rank."""
@@ -279,7 +270,7 @@ class Replica:
         """Measure and record the peak of this rank's device while it is idle."""
         peak = self._host.peak(self._manifest.config, device)
         if peak is not None:
-            journal.append(PeakMeasured(rank=0, peak=peak))
+            journal.append(records.PeakMeasured(rank=0, peak=peak))
 
     def _trainer_and_builder(
         self,
@@ -302,7 +293,7 @@ class Replica:
         leading = LeadingEngine(
             engine,
             together,
-            lambda problem: context.journal.append(CompilerFailed(problem=problem)),
+            lambda problem: context.journal.append(records.CompilerFailed(problem=problem)),
         )
         together_data = LeadingDataset(dataset, together)
         baseline = LeadingBaseline(objective, dataset.info, together) if measured else None
@@ -320,14 +311,14 @@ class Replica:
         workers.revive()
         usage = self._host.usage()
         waiting = self._patience.waiting
-        beat = Heartbeat(
+        beat = records.Heartbeat(
             phase=self._watch.phase,
             cpu_percent=usage.cpu_percent,
             memory_bytes=usage.memory_bytes,
             storage_wait_seconds=self._patience.waited,
             storage_waiting=waiting.reason if waiting is not None else "",
         )
-        events: list[AnyEvent] = [
+        events: list[records.AnyEvent] = [
             *self._waits(),
             *self._timekeeping.if_due(),
             *self._seen_digests(),
@@ -336,7 +327,7 @@ class Replica:
             events += self._look_at_the_clock()
         journal.append_all([*events, beat])
 
-    def _seen_digests(self) -> Iterator[PrimaryDigestSeen]:
+    def _seen_digests(self) -> Iterator[records.PrimaryDigestSeen]:
         """Yield a new digest of the primary's journal, if it is time to read it."""
         now = self._host.clock.monotonic()
         if now >= self._next_digest:
@@ -344,11 +335,11 @@ class Replica:
             digest = self._host.primary_digest(self._paths)
             if digest is not None and digest != self._primary_digest:
                 self._primary_digest = digest
-                yield PrimaryDigestSeen(digest=digest)
+                yield records.PrimaryDigestSeen(digest=digest)
 
-    def _waits(self) -> list[StorageWaited]:
+    def _waits(self) -> list[records.StorageWaited]:
         """Return the records of waits for the storage."""
-        return [StorageWaited.of(wait) for wait in self._patience.take()]
+        return [records.StorageWaited.of(wait) for wait in self._patience.take()]
 
 
 def memory_limit(

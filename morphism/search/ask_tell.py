@@ -29,16 +29,8 @@ from aiperf_hpc.morphism.search.base import (
 )
 from aiperf_hpc.morphism.search.greedy import GreedySearcher
 from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
+from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.records import (
-    AnyEvent,
-    Proposed,
-    SearchEnded,
-    SearchFailed,
-    SearchStarted,
-    TrialEnded,
-    TrialSummary,
-)
 from aiperf_hpc.run.search_digest import kinds_of
 from aiperf_hpc.trial import MorphismData, TrialState
 
@@ -93,14 +85,14 @@ class AskTellSearch:
         self._initial = initial
         self._seed = seed
         self._clock = clock
-        self._trials: dict[str, TrialSummary] = {}
+        self._trials: dict[str, records.TrialSummary] = {}
         self._begun = False
         """Whether this session has proposed the initial graph."""
         reader = JournalReader(path)
         sessions = 0
         for record in reader.read():
-            sessions += isinstance(record.event, SearchStarted)
-            if isinstance(record.event, TrialSummary):
+            sessions += isinstance(record.event, records.SearchStarted)
+            if isinstance(record.event, records.TrialSummary):
                 self._trials[record.event.trial] = record.event
         others = {t.graph for t in self._trials.values() if t.parent is None} - {initial.hash}
         if others:
@@ -115,10 +107,10 @@ class AskTellSearch:
         self._journal = JournalWriter(path, clock=clock)
         self._journal.append_all(
             [
-                SearchStarted(
+                records.SearchStarted(
                     replica=self.session, worker=0, pid=os.getpid(), searcher=search.method
                 ),
-                *(SearchFailed(reason=str(problem)) for problem in reader.problems),
+                *(records.SearchFailed(reason=str(problem)) for problem in reader.problems),
             ]
         )
 
@@ -160,7 +152,7 @@ class AskTellSearch:
         try:
             return self._grow(trial)
         except (SearchSpaceExhaustedError, SurrogateError) as error:
-            self._journal.append(SearchFailed(reason=str(error)))
+            self._journal.append(records.SearchFailed(reason=str(error)))
             raise
 
     def tell(self, trial: str, value: float) -> None:
@@ -177,7 +169,7 @@ class AskTellSearch:
 
     def tell_failed(self, trial: str, reason: str) -> None:
         """Record that a trial ended without a value. Raises as ``tell``."""
-        failed = TrialEnded(
+        failed = records.TrialEnded(
             trial=trial,
             state=TrialState.FAILED,
             reason=reason,
@@ -188,7 +180,7 @@ class AskTellSearch:
 
     def close(self, reason: str) -> None:
         """Record the end of this session and close the journal."""
-        self._journal.append(SearchEnded(reason=reason))
+        self._journal.append(records.SearchEnded(reason=reason))
         self._journal.close()
 
     def _is_first(self) -> bool:
@@ -203,7 +195,7 @@ class AskTellSearch:
         seed = int(entropy.generate_state(1)[0])
         choice = self._choose(np.random.default_rng(seed))
         steps = tuple(step.to_data() for step in choice.morphisms)
-        proposed = Proposed(
+        proposed = records.Proposed(
             proposal=trial,
             graph=choice.child.hash,
             parent=choice.parent,
@@ -252,9 +244,9 @@ class AskTellSearch:
         graph: Graph,
         parent: str | None,
         steps: tuple[MorphismData, ...],
-        *also: AnyEvent,
+        *also: records.AnyEvent,
     ) -> ProposedGraph:
-        pending = TrialSummary(
+        pending = records.TrialSummary(
             trial=trial,
             replica=self.session,
             graph=graph.hash,
@@ -268,12 +260,12 @@ class AskTellSearch:
         self._lineage.keep(trial, pending, graph)
         return ProposedGraph(trial, graph, parent, steps)
 
-    def _ended(self, trial: str, objective_value: float | None) -> TrialSummary:
+    def _ended(self, trial: str, objective_value: float | None) -> records.TrialSummary:
         known = self._trials.get(trial)
         if known is None:
             raise UnknownTrialError(f"trial {trial} was never requested")
         return known.model_copy(update={"ended": True, "objective": objective_value})
 
-    def _record(self, summary: TrialSummary, *also: AnyEvent) -> None:
+    def _record(self, summary: records.TrialSummary, *also: records.AnyEvent) -> None:
         self._journal.append_all([*also, summary])
         self._trials[summary.trial] = summary

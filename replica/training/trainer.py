@@ -18,7 +18,6 @@ from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.data.baseline import Baseline
 from aiperf_hpc.replica.engines.base import Network
-from aiperf_hpc.replica.runtime.background import IMMEDIATE
 from aiperf_hpc.replica.training.checkpoint import (
     BestEpochSoFar,
     EpochEnd,
@@ -83,7 +82,7 @@ class Trainer:
     """Metric of trained networks."""
     memory: MemoryLimit
     """Memory of a rank that a trial may use."""
-    checkpoints: Executor = IMMEDIATE
+    checkpoints: Executor
     """Writes checkpoints during training."""
     baseline: Baseline | None = None
     """Recorded with the first complete evaluation, if given."""

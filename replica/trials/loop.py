@@ -25,15 +25,9 @@ from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.replica.trials.planner import Planner
 from aiperf_hpc.replica.trials.prediction import predicted_value
 from aiperf_hpc.replica.trials.prefetch import Prefetch
+from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.paths import seed_of
-from aiperf_hpc.run.records import (
-    TRAININGS_DONE,
-    CheckpointDeleted,
-    PredictionsSaved,
-    TimeSpent,
-    TrialEnded,
-)
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 MOST_FAILURES = 5
@@ -118,7 +112,7 @@ class TrialLoop:
             self._planner.drop(unused)
         if self._concluding is not None:
             self._concluding.result()
-        return self._context.stop.reason or TRAININGS_DONE
+        return self._context.stop.reason or records.TRAININGS_DONE
 
     def _recall(self) -> None:
         """Find the checkpoints of this replica's previous attempts."""
@@ -176,7 +170,7 @@ class TrialLoop:
         def conclude() -> None:
             if not result.interrupted:  # An interrupted trial is resumed by the next attempt.
                 self._end(trial, result)
-            self._context.journal.append(TimeSpent(trial=trial.name, seconds=seconds))
+            self._context.journal.append(records.TimeSpent(trial=trial.name, seconds=seconds))
             if tell:
                 self._planner.tell(trial, result)
 
@@ -199,7 +193,7 @@ class TrialLoop:
             ),
         )
         self._context.journal.append(
-            TrialEnded(
+            records.TrialEnded(
                 trial=trial.name,
                 state=result.state,
                 reason="; ".join(filter(None, (result.reason, *unkept))),
@@ -230,7 +224,7 @@ class TrialLoop:
             lambda: save_predictions(path, found, self._context.sync), str(path)
         )
         self._context.journal.append(
-            PredictionsSaved(
+            records.PredictionsSaved(
                 trial=found.trial, epoch=found.epoch, samples=len(found.classes), sha256=digest
             )
         )
@@ -240,7 +234,7 @@ class TrialLoop:
             worst = min(self._kept, key=lambda trial: self._kept[trial])
             del self._kept[worst]
             # Record first, delete second: a recorded checkpoint always exists.
-            self._context.journal.append(CheckpointDeleted(trial=worst))
+            self._context.journal.append(records.CheckpointDeleted(trial=worst))
             self._context.delete(self._context.paths.trained(self._context.replica, worst))
 
 

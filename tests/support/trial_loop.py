@@ -11,6 +11,7 @@ from typing import TypeVar
 import optuna
 import pytest
 from tests.support.fakes import FakeDataset, FakeEngine, Script
+from tests.support.immediate import Immediate
 from tests.support.run_writer import MACHINE
 
 from aiperf_hpc.clock import SYSTEM, SystemClock
@@ -19,7 +20,6 @@ from aiperf_hpc.morphism.search import load_searcher
 from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica.context import ReplicaContext
-from aiperf_hpc.replica.runtime.background import Immediate
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.worker import SearchWorker
 from aiperf_hpc.replica.training.trainer import Trainer
@@ -113,7 +113,9 @@ class Bench:
         training = replace(searching, journal=self.journal, clock=Turns(self.worker))
         memory = MemoryLimit(self.config, 2**40)
         of_trainer = replace(training, clock=SYSTEM)
-        trainer = Trainer(of_trainer, self.dataset, self.engine.objective.quality, memory)
+        trainer = Trainer(
+            of_trainer, self.dataset, self.engine.objective.quality, memory, Immediate()
+        )
         kind = OneRankBuilder if background else _InTurn
         self.rounds = TrialLoop(
             training,

@@ -8,18 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from aiperf_hpc.graph import (
-    BatchNorm,
-    Conv2D,
-    Conv3D,
-    Dense,
-    Graph,
-    MaxPool2D,
-    MaxPool3D,
-    Node,
-)
+from aiperf_hpc.graph import Graph, Node, layers
 
-MAKES_GRADIENT = (BatchNorm, Conv2D, Conv3D, Dense, MaxPool2D, MaxPool3D)
+MAKES_GRADIENT = (
+    layers.BatchNorm,
+    layers.Conv2D,
+    layers.Conv3D,
+    layers.Dense,
+    layers.MaxPool2D,
+    layers.MaxPool3D,
+)
 """Layers that allocate the gradient of their input in the backward pass."""
 
 

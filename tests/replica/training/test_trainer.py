@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.support.clock import Clock
 from tests.support.fakes import FakeDataset, FakeEngine, Script
+from tests.support.immediate import IMMEDIATE
 from tests.support.trials import GRAPH, planned_trial, replica_context
 
 from aiperf_hpc.config import validate
@@ -29,7 +30,7 @@ from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import OptimizerState
-from aiperf_hpc.replica.runtime.background import IMMEDIATE, background_thread
+from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training import checkpoint

@@ -13,6 +13,7 @@ import pytest
 import torch
 from tests.support.clock import Clock
 from tests.support.fakes import FakeDataset, FakeEngine, FakeNetwork, Script
+from tests.support.immediate import IMMEDIATE
 from tests.support.trials import GRAPH, planned_trial, replica_context
 
 from aiperf_hpc.config import validate
@@ -26,7 +27,7 @@ from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.parallel.collectives.base import ALONE
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
 from aiperf_hpc.replica.parallel.protocol import Warmup
-from aiperf_hpc.replica.runtime.background import IMMEDIATE, background_thread
+from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.training.trainer import Lead, Trainer
 from aiperf_hpc.replica.training.trial import BuiltTrial
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
@@ -108,7 +109,7 @@ def one_rank(
 ) -> tuple[Trainer, OneRankBuilder]:
     """Return a trainer and its builder for one rank."""
     dataset, limit = FakeDataset(), MemoryLimit(CONFIG, memory_bytes)
-    trainer = Trainer(context, dataset, CLASSIFICATION.quality, limit)
+    trainer = Trainer(context, dataset, CLASSIFICATION.quality, limit, IMMEDIATE)
     return trainer, OneRankBuilder(context, engine, dataset, trainer, background)
 
 
@@ -118,7 +119,8 @@ def builder_of(folder: Path, *, several: bool) -> tuple[Trainer, TrialBuilder]:
     if not several:
         return one_rank(context, engine)
     leading, dataset = LeadingEngine(engine, ALONE), LeadingDataset(FakeDataset(), ALONE)
-    trainer = Trainer(context, dataset, CLASSIFICATION.quality, MemoryLimit(CONFIG, 2**40))
+    memory = MemoryLimit(CONFIG, 2**40)
+    trainer = Trainer(context, dataset, CLASSIFICATION.quality, memory, IMMEDIATE)
     return trainer, SeveralRanksBuilder(context, leading, dataset, trainer)
 
 

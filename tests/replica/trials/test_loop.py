@@ -11,6 +11,7 @@ import numpy as np
 import optuna
 import pytest
 from tests.support.fakes import Script
+from tests.support.immediate import Immediate
 from tests.support.trial_loop import GREEDY, Bench
 from tests.support.waiting import until
 
@@ -18,7 +19,7 @@ from aiperf_hpc.errors import DeviceLostError, EngineError, JournalError, OutOfM
 from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.morphism.operators.morphisms import inserted_spatial_convs
 from aiperf_hpc.morphism.weights.weight_file import file_digest, load_checkpoint, load_predictions
-from aiperf_hpc.replica.runtime.background import Immediate, background_thread
+from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError
 from aiperf_hpc.run import records
