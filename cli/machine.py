@@ -216,10 +216,10 @@ def profile(
     require_writable(out, "the folder", "--out")
     found = profiling.measure(request, out, steps.time_limit)
     # Matplotlib is imported after the measurement, so that errors are reported quickly.
-    from aiperf_hpc.results.report.plots.bars import profile_bar, write_bars
+    from aiperf_hpc.results.report.plots.bars import write_profile
 
     plot = out / "profile.svg"
-    write_bars([profile_bar(found)], plot)
+    write_profile(found, plot)
     written = f"written to {out / 'profile.json'}, {plot} and {found.trace}"
     say_result(found, chain(profiling.table(found), [written]), as_json=json)
     return 0

@@ -138,7 +138,7 @@ def _of_run(view: RunView, wanted: str | None, dataset: DatasetInfo) -> tuple[Gr
         graph = initial_graph(view.manifest.config, dataset)
         return graph, _best_trial(view, graph.hash)
     if wanted is None:
-        best = view.best(view.until)
+        best = view.history.best_until(view.until)
         if best is None:
             raise UsageError(
                 f"{view.paths.root}: nothing was evaluated, so it has no best graph; "

@@ -149,11 +149,8 @@ def _cells(line: str, count: int) -> list[str]:
     return cells
 
 
-class _Row(NamedTuple):
-    """One evaluation and its line number."""
-
-    line: int
-    evaluation: Evaluation
+_Rows = Mapping[int, Evaluation]
+"""Evaluations by line number."""
 
 
 def _training(json: Path, tsv: Path, described: Mapping[str, Any], table: _Table) -> Entry:
@@ -189,11 +186,11 @@ def _log(
     tsv: Path,
     described: Mapping[str, Any],
     quality: Quality,
-    rows: Sequence[_Row],
+    rows: _Rows,
     accelerators: int | None,
 ) -> TrainingLog:
     back = list(_backwards(rows))
-    evaluations = tuple(row.evaluation for row in rows)
+    evaluations = tuple(rows.values())
     reached = quality.first_reached(evaluations)
     ended = (reached or evaluations[-1]).ended
     return TrainingLog(
@@ -253,13 +250,13 @@ def _unit(quality: Quality, cells: Sequence[str], problems: list[str]) -> int:
     return 2
 
 
-def _rows(table: _Table, quality: str, power: int, problems: list[str]) -> list[_Row]:
+def _rows(table: _Table, quality: str, power: int, problems: list[str]) -> _Rows:
     """Return the evaluations in the file's order, and their problems.
 
     Raises:
         UsageError: no row has a time.
     """
-    rows, faults = [], []
+    rows, faults = dict[int, Evaluation](), list[str]()
     for line, cells in table.rows.items():
         hours, value = finite_number(cells["hours"]), _scaled(cells[quality], power)
         if hours is None:
@@ -268,10 +265,10 @@ def _rows(table: _Table, quality: str, power: int, problems: list[str]) -> list[
         if value is None:
             faults.append(f"line {line}: {quality} '{cells[quality][:40]}' is no number")
         epoch = finite_number(cells.get("epoch", ""))
-        rows.append(_Row(line, Evaluation(epoch, None, hours * HOUR, value)))
+        rows[line] = Evaluation(epoch, None, hours * HOUR, value)
     if not rows:
         raise UsageError("no row has its hours as a number")
-    problems += [*_few(faults), *_skipped([row.evaluation.epoch for row in rows])]
+    problems += [*_few(faults), *_skipped([row.epoch for row in rows.values()])]
     return rows
 
 
@@ -285,9 +282,9 @@ def _skipped(epochs: Sequence[float | None]) -> list[str]:
     return [f"epochs are skipped: {then:g} follows {first:g}{more}"]
 
 
-def _backwards(rows: Sequence[_Row]) -> Iterator[str]:
+def _backwards(rows: _Rows) -> Iterator[str]:
     before = 0.0
-    for line, (_, _, ended, _) in rows:
+    for line, (_, _, ended, _) in rows.items():
         if ended < before:
             yield (
                 f"line {line}: time goes backwards, {ended / HOUR:g} h after "

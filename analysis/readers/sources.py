@@ -55,13 +55,13 @@ def read_sources(sources: Sequence[Path], options: Options | None = None) -> Rea
     unreadable: list[Unreadable] = []
     met: set[tuple[int, int]] = set()
     for source in sources:
-        walk = Walk(source)
-        files = list(walk.files())
+        unlisted: list[Unreadable] = []
+        files = list(regular_files(source, unlisted))
         new = [path for path in files if _first_met(path, met)]
         if not _divide(new, source, units) and len(new) == len(files):
             reason = "no run directory, mllog result or DAWNBench entry is in it"
             unreadable.append(Unreadable(path=str(source), reason=reason))
-        unreadable += walk.unreadable
+        unreadable += unlisted
     readings = [form.read(units[form.name], chosen) for form in FORMATS if units[form.name]]
     found = ReadResult.joined(readings)
     return ReadResult(named_apart(found.entries), (*unreadable, *found.unreadable))
@@ -90,27 +90,22 @@ def _first_met(path: Path, met: set[tuple[int, int]]) -> bool:
     return new
 
 
-class Walk:
-    """The regular files of a source, and the folders that could not be listed.
+def regular_files(source: Path, unreadable: list[Unreadable]) -> Iterator[Path]:
+    """Yield the regular files of a source, by folder in the order of their names.
 
     Links to files outside the source and links to folders are not followed. A run directory yields
-    only its ``run.yaml``, since its other files belong to the run.
+    only its ``run.yaml``, since its other files belong to the run. Folders that cannot be listed
+    are added to ``unreadable``.
     """
+    if not source.is_dir():
+        yield source
+        return
 
-    def __init__(self, source: Path) -> None:
-        self._source = source
-        self._root = source.resolve()
-        self.unreadable: list[Unreadable] = []
+    def not_listed(error: OSError) -> None:
+        unreadable.append(Unreadable(path=str(error.filename), reason=reason_of(error)))
 
-    def files(self) -> Iterator[Path]:
-        """Yield the files by folder, in the order of their names."""
-        if not self._source.is_dir():
-            yield self._source
-            return
-        for folder, folders, names in os.walk(self._source, onerror=self._not_listed):
-            yield from self._folder(Path(folder), folders, names)
-
-    def _folder(self, folder: Path, folders: list[str], names: list[str]) -> Iterator[Path]:
+    root = source.resolve()
+    for folder, folders, names in os.walk(source, onerror=not_listed):
         if RUN_FILE in names:
             folders.clear()
             names = [RUN_FILE]
@@ -118,17 +113,16 @@ class Walk:
             # A submission contains code next to its results.
             folders[:] = [name for name in folders if name != "benchmarks"]
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (folder / name for name in sorted(names) if self._is_own(folder / name))
+        paths = (Path(folder, name) for name in sorted(names))
+        yield from (path for path in paths if _is_own(path, root))
 
-    def _is_own(self, path: Path) -> bool:
-        try:
-            regular = stat.S_ISREG(path.stat().st_mode)
-        except OSError:
-            return False
-        return regular and (not path.is_symlink() or path.resolve().is_relative_to(self._root))
 
-    def _not_listed(self, error: OSError) -> None:
-        self.unreadable.append(Unreadable(path=str(error.filename), reason=reason_of(error)))
+def _is_own(path: Path, root: Path) -> bool:
+    try:
+        regular = stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+    return regular and (not path.is_symlink() or path.resolve().is_relative_to(root))
 
 
 def run_directories(files: Sequence[Path], source: Path) -> Sequence[Unit]:

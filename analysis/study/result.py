@@ -148,7 +148,7 @@ def lines(result: StudyResult) -> Iterator[str]:
 def _named(study: Study) -> str:
     if study.metric == "time_to_quality":
         return f"time to quality {study.quality:g}"
-    return {"ops": "OPS", "throughput": "training samples per second"}[study.metric]
+    return "OPS" if study.metric == "ops" else "training samples per second"
 
 
 def _values(system: SystemResult, study: Study) -> str:
@@ -162,7 +162,7 @@ def _values(system: SystemResult, study: Study) -> str:
 def _formatted(value: float, study: Study) -> str:
     if study.metric == "time_to_quality":
         return duration(value)
-    return si(value, {"ops": "OPS", "throughput": "samples/s"}[study.metric])
+    return si(value, "OPS" if study.metric == "ops" else "samples/s")
 
 
 def _times(ratio: Ratio | None) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.streams import without_stand_ins
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_inside, open_inside, parsed_json
 
@@ -66,7 +67,7 @@ def list_files(root: Path) -> Listing:
             empty.append(folder)
         for entry in entries:
             path = f"{folder}{entry.name}"
-            if not _is_text(path):
+            if without_stand_ins(path) != path:
                 others.append(path)
             elif entry.is_dir(follow_symlinks=False):
                 folders.append(f"{path}/")
@@ -108,14 +109,6 @@ def _hash_of(path: str, file: int, length: int | None) -> HashedFile:
         done += len(piece)
         left -= len(piece)
     return HashedFile(path=path, bytes=done, sha256=digest.hexdigest())
-
-
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 MOST_REPORT_BYTES = 256 * 2**20

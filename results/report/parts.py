@@ -235,7 +235,7 @@ def _by_kind(
 
 def best_graph(view: RunView, end: float) -> GraphReport | None:
     """Return the graph of the best evaluation up to ``end``, UTC seconds; None before any."""
-    best = view.best(end)
+    best = view.history.best_until(end)
     if best is None:
         return None
     started = view.history.trials[best.trial].started

@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.formatting import few
+from aiperf_hpc.rules.validity.replicas import hosts_of
 from aiperf_hpc.run.history import PartEnergy, RunHistory, SamplerHistory, counted
-from aiperf_hpc.telemetry.values import Label, Part
+from aiperf_hpc.telemetry.values import Label, Meter, Part
 from aiperf_hpc.trial import Value
 
 LEAST_COVERED = 0.95
@@ -72,13 +73,10 @@ class HostEnergy:
         known = [e.watts for e in self.parts.values() if e.watts is not None]
         return math.fsum(known) if known else None
 
-    def estimated(self, part: Part) -> bool:
+    def meters(self, part: Part) -> list[Meter]:
+        """Return the meters of a component."""
         meters = (m for sampler in self.samplers for m in sampler.equipment.meters)
-        return any(meter.part is part and meter.label != "measured" for meter in meters)
-
-    def sources(self, part: Part) -> set[str]:
-        meters = (m for sampler in self.samplers for m in sampler.equipment.meters)
-        return {meter.source for meter in meters if meter.part is part}
+        return [meter for meter in meters if meter.part is part]
 
     def missing(self, start: float, until: float, accelerated: bool) -> Iterator[tuple[str, str]]:
         """Yield the parts missing from the host's energy, each with the reason.
@@ -111,14 +109,9 @@ class HostEnergy:
 
 def host_energies(history: RunHistory, until: float) -> list[HostEnergy]:
     """Return the energy of each host with a present or former replica, until UTC seconds."""
-    hosts = dict.fromkeys(
-        host
-        for replica in history.replicas.values()
-        if replica.started is not None
-        for host in (replica.started.machine.host, *replica.started.hosts)
-    )
     telemetry = history.telemetry
-    hosts |= dict.fromkeys(telemetry)
+    hosts = [host for replica in history.replicas.values() for host in hosts_of(replica)]
+    hosts = list(dict.fromkeys((*hosts, *telemetry)))
     return [HostEnergy(host, telemetry.get(host, ()), until) for host in hosts]
 
 
@@ -151,13 +144,14 @@ def energy_status(
 def _part(part: Part, hosts: Sequence[HostEnergy]) -> PartStatus:
     telling = [host for host in hosts if part in host.parts]
     watts = [w for host in telling if (w := host.parts[part].watts) is not None]
-    estimated = any(host.estimated(part) for host in telling)
+    meters = [meter for host in telling for meter in host.meters(part)]
+    estimated = any(meter.label != "measured" for meter in meters)
     return PartStatus(
         label="absent" if not telling else "estimated" if estimated else "measured",
         joules=math.fsum(host.parts[part].joules for host in telling) if telling else None,
         watts=math.fsum(watts) if watts else None,
         nodes=len(telling),
-        sources=tuple(sorted({source for host in telling for source in host.sources(part)})),
+        sources=tuple(sorted({meter.source for meter in meters})),
     )
 
 
@@ -168,9 +162,8 @@ def _missing(history: RunHistory, hosts: Sequence[HostEnergy], until: float) -> 
     accelerated = {
         host
         for replica in history.replicas.values()
-        if replica.machine is not None and replica.started is not None
-        for host in (replica.machine.host, *replica.started.hosts)
-        if replica.machine.accelerators
+        if replica.machine is not None and replica.machine.accelerators
+        for host in hosts_of(replica)
     }
     found = defaultdict[tuple[str, str], list[str]](list)
     for host in hosts:

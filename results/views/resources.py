@@ -51,13 +51,10 @@ class Resources(Value):
 
     def with_summary(self) -> Resources:
         """Return a copy with its summary."""
-        return self.model_copy(update={"summary": self._summary()})
-
-    def _summary(self) -> str:
-        replicas = counted(self.replicas, "replica")
-        if not self.hosts:
-            return f"{replicas}, none started yet"
-        return f"{replicas} on {counted(self.hosts, 'host')}, {self.accelerator_text}"
+        text = counted(self.replicas, "replica")
+        hosts = f" on {counted(self.hosts, 'host')}, {self.accelerator_text}"
+        text += hosts if self.hosts else ", none started yet"
+        return self.model_copy(update={"summary": text})
 
     @property
     def accelerator_text(self) -> str:

@@ -51,7 +51,7 @@ from aiperf_hpc.rules.judgement import Judgement, judge, judge_briefly
 from aiperf_hpc.rules.rule import Rule, Violation, violations_of
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.history import Evaluation, RunHistory, Trial
+from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.liveness import primary_is_gone, silent_limit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -265,11 +265,6 @@ class RunView:
     def _evidence(self, final: ScorePoint) -> RunEvidence:
         return RunEvidence(self.history, self.manifest, final, time.time())
 
-    def best(self, until: float) -> Evaluation | None:
-        """Return the best complete evaluation up to ``until`` (UTC seconds), as used in the
-        score."""
-        return self.history.best_until(until)
-
     def status(self, now: float | None = None) -> RunStatus:
         """Return the status at ``now`` (UTC seconds); by default at the current time.
 
@@ -283,7 +278,7 @@ class RunView:
         elapsed = max(0.0, until - start) if start is not None else 0.0
         state, reason = self._state(now)
         service, damage = self._service(state)
-        best = self.best(until)
+        best = history.best_until(until)
         ended = history.end_utc is not None
         remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
         final = score_at(history, recorded, until)
@@ -457,7 +452,7 @@ class RunView:
 
     def error_unavailable_reason(self, until: float) -> str:
         """Return why there is no error and no regulated score at a time; empty if there is one."""
-        if self.best(until) is None:
+        if self.history.best_until(until) is None:
             return "no evaluation was completed"
         if self.quality_metric.error is None:
             return f"the {self.quality_metric.label} is not a fraction of the samples"

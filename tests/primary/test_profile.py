@@ -43,7 +43,7 @@ def test_steps_of_a_run_are_profiled(engine: str, run: Path, tmp_path: Path) -> 
     found = Profile.model_validate_json(done.stdout)
     assert found == Profile.model_validate_json((tmp_path / "profile.json").read_text("utf-8"))
     view = RunView.read(RunPaths(run))
-    best = present(view.best(view.until))
+    best = present(view.history.best_until(view.until))
     assert (found.trial, found.engine) == (best.trial, engine)
     assert found.graph == view.history.trials[best.trial].started.graph
     assert (found.steps, found.batch_size, found.data) == (2, 3, "synthetic")

@@ -33,11 +33,16 @@ class Bar:
     seconds: Mapping[str, float]
 
 
-def profile_bar(profile: Profile) -> Bar:
-    """Return the bar of a profile: seconds per step in each category, in a fixed order."""
+def write_profile(profile: Profile, path: Path) -> None:
+    """Write the bar of a profile, seconds per step in each category, to an SVG file.
+
+    Raises:
+        ValueError: no time was measured.
+    """
     found = {each.category: each.seconds / profile.steps for each in profile.categories}
     label = f"{profile.engine}, {profile.precision}, batch {profile.batch_size}"
-    return Bar(label, {str(c): found[c] for c in KernelCategory if c in found})
+    bar = Bar(label, {str(c): found[c] for c in KernelCategory if c in found})
+    _time_drawing([bar], "breakdown").write(path)
 
 
 def breakdown_plot(title: str, bars: Sequence[Bar], name: str) -> Plot:
@@ -49,16 +54,11 @@ def breakdown_plot(title: str, bars: Sequence[Bar], name: str) -> Plot:
         name: unique name among a page's drawings.
 
     Raises:
-        ValueError: there is no bar, or a bar without any time.
+        ValueError: a bar has no time.
     """
     caption = "Fractions of a step's time; next to each bar, the duration of a step."
     description = "; ".join(_bar_text(bar) for bar in bars)
     return _time_drawing(bars, name).plot(title, caption, description)
-
-
-def write_bars(bars: Sequence[Bar], path: Path) -> None:
-    """Write bars to an SVG file. Raises ValueError like ``breakdown_plot``."""
-    _time_drawing(bars, "breakdown").write(path)
 
 
 def _bar_text(bar: Bar) -> str:
@@ -75,8 +75,6 @@ def _whole(bar: Bar) -> float:
 
 
 def _time_drawing(bars: Sequence[Bar], name: str) -> Canvas:
-    if not bars:
-        raise ValueError("there are no bars to draw")
     return stacked(bars, _colours(bars), [_time(_whole(bar)) for bar in bars], name)
 
 

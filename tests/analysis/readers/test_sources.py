@@ -10,12 +10,17 @@ from tests.support.result_logs import heading, training, write_log
 
 from aiperf_hpc.analysis.readers import sources as module
 from aiperf_hpc.analysis.readers.mllog import read_logs
-from aiperf_hpc.analysis.readers.sources import Walk, dawnbench_pairs, read_sources, run_directories
+from aiperf_hpc.analysis.readers.sources import (
+    dawnbench_pairs,
+    read_sources,
+    regular_files,
+    run_directories,
+)
 from aiperf_hpc.errors import UsageError
 
 
 def names(source: Path) -> list[str]:
-    return [str(path.relative_to(source)) for path in Walk(source).files()]
+    return [str(path.relative_to(source)) for path in regular_files(source, [])]
 
 
 def test_a_source_that_is_not_there(tmp_path: Path) -> None:
@@ -56,11 +61,11 @@ def test_a_run_directory_is_found_by_its_run_yaml_alone(tmp_path: Path) -> None:
     write_log(tmp_path / "runs" / "a" / "run.yaml", ["{}"])
     write_log(tmp_path / "runs" / "a" / "logs" / "result_1.txt", heading(), training())
     write_log(tmp_path / "logs" / "result_1.txt", heading(), training())
-    files = list(Walk(tmp_path).files())
+    files = list(regular_files(tmp_path, []))
     assert names(tmp_path) == ["logs/result_1.txt", "runs/a/run.yaml"]
     run = tmp_path / "runs" / "a"
     assert run_directories(files, tmp_path) == [(run / "run.yaml",)]
-    assert run_directories(list(Walk(run).files()), run) == [(run / "run.yaml",)]
+    assert run_directories(list(regular_files(run, [])), run) == [(run / "run.yaml",)]
 
 
 def test_pairs_of_dawnbench(tmp_path: Path) -> None:

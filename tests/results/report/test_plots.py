@@ -13,7 +13,7 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.primary.allreduce import Curve, Measurement
 from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
-from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot, write_bars
+from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot
 from aiperf_hpc.results.report.plots.figure import quality_colour
 from aiperf_hpc.results.report.plots.over_time import score_plots
 from aiperf_hpc.results.report.plots.scaling import scaling_plots
@@ -254,12 +254,9 @@ def test_bars_say_their_shares_and_what_a_step_takes() -> None:
     assert plot.description == "two ranks: compute 75.0%, negotiate 22.5%, queue 2.5%"
 
 
-def test_a_drawing_of_no_bar_or_of_no_time_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no bar"):
-        write_bars([], tmp_path / "bars.svg")
+def test_a_drawing_of_no_time_is_refused() -> None:
     with pytest.raises(ValueError, match="'idle' has no time"):
-        write_bars([Bar("idle", {"compute": 0.0})], tmp_path / "bars.svg")
-    assert not (tmp_path / "bars.svg").exists()
+        breakdown_plot("Communication", [Bar("idle", {"compute": 0.0})], "communication")
 
 
 def test_no_plot_of_nothing() -> None:

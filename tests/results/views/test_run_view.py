@@ -239,13 +239,13 @@ def test_replicas_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=1, trials=2, hpo_trials=0, failed=0))
     view = RunView.read(paths)
-    everything = view.best(view.until)
+    everything = view.history.best_until(view.until)
     assert everything is not None
     assert everything == view.history.best
-    before = view.best(everything.utc - 0.001)
+    before = view.history.best_until(everything.utc - 0.001)
     assert before is not None
     assert before.quality < everything.quality
-    assert view.best(START) is None
+    assert view.history.best_until(START) is None
 
 
 def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
