@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, metric, required
 from aiperf_hpc.analysis.training_log import Quality, TrainingLog, cached_for_log
@@ -18,8 +18,7 @@ NO_TARGET = "the benchmark has no target: name one with --target"
 SOURCE = "DAWNBench, entries' README: the first evaluation at or over the target"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """The evaluations of a training run that improved on all previous ones."""
 
     started: float

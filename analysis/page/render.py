@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from aiperf_hpc.analysis.analysis import SECTIONS, Analysis, document
 from aiperf_hpc.analysis.card import Card
@@ -25,8 +25,7 @@ FEW_NOTES, MOST_NOTES = 6, 200
 """Remarks below a table: number shown directly, and in total; the JSON document has all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One section of the page."""
 
     id: str

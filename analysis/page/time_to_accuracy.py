@@ -36,6 +36,8 @@ LETTER = 5.0
 """Mean width of a letter in points."""
 LINE = 10.0
 """Height of a name in points."""
+_PLAIN = "{:,.6g}".format
+"""Formatter of tick labels."""
 
 
 class TimeCurve(NamedTuple):
@@ -102,7 +104,7 @@ def threshold_plot(
         if target in thresholds:
             _mark_target(axes, float(target or 0.0), is_last=target == thresholds[-1])
         axes.set(xlim=_limits(thresholds), xlabel=f"threshold, {subject}")
-        _logarithmic(axes, "y", known)
+        logarithmic(axes, "y", known, _PLAIN)
         axes.set_ylabel("time to the threshold, s")
         _legend(canvas.figure, curves)
     caption = (
@@ -128,8 +130,8 @@ def cost_plot(subject: str, currency: str, points: Sequence[Priced], name: str) 
     with drawing(name, PANEL) as canvas:
         axes = canvas.axes((0.08, 0.11, 0.9, 0.84))
         _front(axes, points, front)
-        _logarithmic(axes, "x", [point.seconds for point in points])
-        _logarithmic(axes, "y", [point.cost for point in points])
+        logarithmic(axes, "x", [point.seconds for point in points], _PLAIN)
+        logarithmic(axes, "y", [point.cost for point in points], _PLAIN)
         axes.set(xlabel="time to the target, s", ylabel=f"cost to the target, {currency}")
         _name(axes, [*front, *(point for point in points if not point.on_front)])
     fastest, cheapest = points[0], min(points, key=lambda point: (point.cost, point.seconds))
@@ -256,14 +258,6 @@ def _write(axes: Axes, point: Priced, text: str, side: int, level: int) -> None:
         ha="left" if side > 0 else "right", va="bottom" if level > 0 else "top",
         color=INK if point.on_front else MUTED,
     )  # fmt: skip
-
-
-def _logarithmic(axes: Axes, name: Literal["x", "y"], values: Sequence[float]) -> None:
-    """Make an axis logarithmic with plain numbers instead of SI prefixes."""
-    logarithmic(axes, name, values)
-    axis = axes.xaxis if name == "x" else axes.yaxis
-    ticks = [float(tick) for tick in axis.get_ticklocs()]
-    axis.set_ticks(ticks, [f"{tick:,.6g}" for tick in ticks])
 
 
 def _short(name: str) -> str:

@@ -97,7 +97,7 @@ class LineReader:
                     known = None if value == b"null" else from_json(value)
                     yield int(time) / 1000, name, known, _of_epoch(epoch)
                 elif (at := line.find(TOKEN)) >= 0:
-                    event = self._setting(line, time, key, value) if key else self._event(line, at)
+                    event = self._setting(line, key) if key else self._event(line, at)
                     if event is not None:
                         yield event
 
@@ -126,14 +126,12 @@ class LineReader:
             if part.endswith(b"\n"):
                 break
 
-    def _setting(self, line: bytes, time: bytes, key: bytes, value: bytes) -> Event | None:
+    def _setting(self, line: bytes, key: bytes) -> Event | None:
         """Return the event of a plain line without an epoch."""
         self._meet(_V07)
-        if key in _NAMES:
-            return self._event(line, line.find(TOKEN))
-        if not self._wanted(key, len(line)):
+        if key not in _NAMES and not self._wanted(key, len(line)):
             return None
-        return int(time) / 1000, _name(key), _scalar(value), _NOTHING
+        return _parse_v07(None, line, line.find(TOKEN))
 
     def _event(self, line: bytes, at: int) -> Event | None:
         dialect = _V07 if line.startswith(b":::MLLOG", at) else _old_dialect(line, at)
@@ -173,11 +171,11 @@ class _Dialect(NamedTuple):
     version: str
     key: re.Pattern[bytes]
     """Pattern of a line with the group ``key``."""
-    parse: Callable[[re.Match[bytes], bytes, int], Event]
+    parse: Callable[[Any, bytes, int], Event]
     """Parses a line. Raises the errors of malformed JSON and unexpected values."""
 
 
-def _parse_v07(found: re.Match[bytes], line: bytes, at: int) -> Event:
+def _parse_v07(found: re.Match[bytes] | None, line: bytes, at: int) -> Event:
     text = line[line.index(b"{", at) :]
     try:
         document = from_json(text)
@@ -207,17 +205,6 @@ _NOTHING = Metadata()
 @lru_cache(maxsize=16)
 def _of_epoch(number: bytes) -> Metadata:
     return Metadata(float(number)) if number else _NOTHING
-
-
-@lru_cache(maxsize=1024)
-def _name(key: bytes) -> str:
-    return key.decode()
-
-
-@lru_cache(maxsize=1024)
-def _scalar(value: bytes) -> object:
-    """Return a number or a text; results are cached, because many logs repeat them."""
-    return from_json(value)
 
 
 def _metadata(document: dict[str, Any]) -> Metadata:

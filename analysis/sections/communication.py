@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.scaling import efficiency, speedup
@@ -124,8 +123,7 @@ class Communication(Value):
     """Data missing in the sources, one line each."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSteps:
+class RunSteps(NamedTuple):
     """The training steps of one run."""
 
     entry: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured, measured_each
 from aiperf_hpc.analysis.metrics.mlperf_rules import olympic_runs, runs_dropped
@@ -22,8 +22,7 @@ OWN_CURRENCY = "USD"
 """Currency of prices stated by entries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
+class Contender(NamedTuple):
     """An entry in a contest."""
 
     entry: Entry
@@ -76,8 +75,7 @@ class ContestResult(Value):
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Contest:
+class Contest(NamedTuple):
     """Entries with the same benchmark, quality metric and timing."""
 
     summary: ContestResult

@@ -51,8 +51,7 @@ class Line(NamedTuple):
     lower: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One architecture with the lines of its row."""
 
     architecture: Architecture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 import yaml
 from jinja2 import Environment
@@ -118,8 +118,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
+class _Scale(NamedTuple):
     """Mapping of qualities to the color scale, which spans the qualities of the run's trials."""
 
     metric: QualityMetric
@@ -178,32 +177,24 @@ def _points(series: Sequence[ScoreStatus]) -> list[tuple[ScoreStatus, float]]:
     return every(points, step)
 
 
-@dataclass(frozen=True, slots=True)
-class MachineGroup:
+class MachineGroup(NamedTuple):
     """Replicas on hosts that differ only in their name and the assigned cores."""
 
     machine: Machine
-    cores: int
     replicas: list[str]
-    hosts: list[str]
+    hosts: set[str]
 
 
 def _machines(document: Report) -> list[MachineGroup]:
-    groups: defaultdict[str, list[tuple[str, Machine]]] = defaultdict(list)
+    groups: dict[str, MachineGroup] = {}
     for replica in document.replicas:
-        if replica.machine is not None:
-            alike = replica.machine.model_copy(update={"host": "", "cores": ()})
-            key = f"{len(replica.machine.cores)} {alike.model_dump_json()}"
-            groups[key].append((replica.id, replica.machine))
-    return [
-        MachineGroup(
-            members[0][1],
-            len(members[0][1].cores),
-            [name for name, _ in members],
-            sorted({machine.host for _, machine in members}),
-        )
-        for members in groups.values()
-    ]
+        if (machine := replica.machine) is not None:
+            alike = machine.model_copy(update={"host": "", "cores": ()})
+            key = f"{len(machine.cores)} {alike.model_dump_json()}"
+            group = groups.setdefault(key, MachineGroup(machine, [], set()))
+            group.replicas.append(replica.id)
+            group.hosts.add(machine.host)
+    return list(groups.values())
 
 
 def _environment(metric: QualityMetric) -> Environment:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import NamedTuple
 
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.views.quantities import View, quantities_in
@@ -34,45 +33,30 @@ START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 Metadata = dict[str, object]
 
 
-class Course(NamedTuple):
-    """Progress of a run's best quality."""
-
-    best: tuple[tuple[int, Evaluation], ...]
-    """Each evaluation that was better than all previous ones, with the number of epochs completed
-    by all trials at that time."""
-    epochs: int
-    """Total number of epochs completed by all trials."""
-
-
-def course_of(view: RunView, end: float) -> Course:
-    """Return the progress of a run's best quality until ``end`` (UTC seconds)."""
-    trials = view.history.trials.values()
-    found = [each for trial in trials for each in trial.evaluations if each.utc <= end]
-    best: list[tuple[int, Evaluation]] = []
-    for epochs, each in enumerate(sorted(found, key=attrgetter("utc", "trial", "epoch")), 1):
-        if each.beats(best[-1][1] if best else None):
-            best.append((epochs, each))
-    return Course(tuple(best), len(found))
-
-
 def mllog_text(view: RunView, document: Report) -> str:
     """Return the log of the records that ``view`` has read, without an end event before the run's
     end."""
-    start, end = view.history.start_utc, view.until
+    start = view.history.start_utc
     if start is None:
         return "".join(event_line(0.0, POINT, key, value) for key, value in _settings(document))
-    return "".join(_lines(document, start, end, course_of(view, end)))
+    return "".join(_lines(view, document, start))
 
 
-def _lines(document: Report, start: float, end: float, course: Course) -> Iterator[str]:
+def _lines(view: RunView, document: Report, start: float) -> Iterator[str]:
+    end, trials = view.until, view.history.trials.values()
+    found = [each for trial in trials for each in trial.evaluations if each.utc <= end]
     for key, value in _settings(document):
         yield event_line(start, POINT, key, value)
     yield event_line(start, START, "init_start")
     yield event_line(start, END, "init_stop")
     yield event_line(start, START, "run_start")
-    block: Metadata = {"first_epoch_num": 1, "epoch_count": max(course.epochs, 1)}
+    block: Metadata = {"first_epoch_num": 1, "epoch_count": max(len(found), 1)}
     yield event_line(start, START, "block_start", metadata=block)
-    for epochs, each in course.best:
+    best: Evaluation | None = None
+    for epochs, each in enumerate(sorted(found, key=attrgetter("utc", "trial", "epoch")), 1):
+        if not each.beats(best):
+            continue
+        best = each
         at: Metadata = {"epoch_num": epochs, "trial": each.trial, "epoch_of_trial": each.epoch}
         key = "eval_error" if each.quality_metric.error is None else "eval_accuracy"
         yield event_line(each.utc, POINT, key, each.quality, at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiperf_hpc import formatting
 from aiperf_hpc.results.report.document import Report
@@ -34,8 +34,7 @@ PHASE_ORDER = (
 """Phases in the page's order, productive ones first; the last one is unrecorded time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     """A bar of the timeline for one or several trials, in percent of the elapsed time."""
 
     start: float
@@ -47,8 +46,7 @@ class Bar:
     """Number of trials that it represents."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundMark:
+class RoundMark(NamedTuple):
     """Start of a round in percent of the elapsed time."""
 
     place: float
@@ -56,8 +54,7 @@ class RoundMark:
     """Number of the round; empty if there is no room for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """Trials of one replica on the timeline."""
 
     replica: str

@@ -255,15 +255,12 @@ def _valid_flops(
 
 
 def model_lines(found: ModelsStatus | None, metric: str) -> list[str]:
-    """Return the line on models for a terminal; empty for a run with a search."""
-    return [] if found is None else list(_lines(found, metric))
-
-
-def _lines(found: ModelsStatus, metric: str) -> Iterator[str]:
-    yield ", ".join(_how(found))
-    yield "; ".join(_what(found, metric))
-    if found.valid_flops is not None:
-        yield _valid_flops_words(found.valid_flops, metric)
+    """Return the lines on models for a terminal; empty for a run with a search."""
+    if found is None:
+        return []
+    lines = [", ".join(_how(found)), "; ".join(_what(found, metric))]
+    flops = found.valid_flops
+    return lines if flops is None else [*lines, _valid_flops_words(flops, metric)]
 
 
 def _what(found: ModelsStatus, metric: str) -> Iterator[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -25,8 +25,7 @@ _ROW, _LEGEND_ROW, _MARGIN = 0.42, 0.19, 0.45
 _COLUMNS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(NamedTuple):
     """A bar with its label and its stacked parts in seconds."""
 
     label: str

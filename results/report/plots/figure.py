@@ -10,12 +10,12 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 import matplotlib as mpl
@@ -96,8 +96,7 @@ LEAST_NUMBERS, MOST_NUMBERS = 3, 9
 """Minimum and maximum number of tick labels on a logarithmic axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(NamedTuple):
     """A drawing with its texts and its data."""
 
     title: str
@@ -184,10 +183,19 @@ def _number_plainly(axes: Axes) -> None:
         axis.set_major_formatter(lambda value, _: f"{value:.6g}")
 
 
-def logarithmic(axes: Axes, name: Literal["x", "y"], values: Iterable[float]) -> None:
+_si = EngFormatter(sep=" ").format_eng
+
+
+def logarithmic(
+    axes: Axes,
+    name: Literal["x", "y"],
+    values: Iterable[float],
+    text: Callable[[float], str] = _si,
+) -> None:
     """Make an axis logarithmic, with a suitable number of tick labels for any range.
 
-    The axis stays linear if no value is positive.
+    The axis stays linear if no value is positive. Labels are numbers with SI prefixes unless
+    ``text`` formats them.
     """
     positive = [value for value in values if value > 0.0]
     if not positive:
@@ -197,9 +205,8 @@ def logarithmic(axes: Axes, name: Literal["x", "y"], values: Iterable[float]) ->
     low, high = min(positive) / room, max(positive) * room
     axes.set(**{f"{name}scale": "log", f"{name}lim": (low, high)})
     ticks = _log_ticks(low, high)
-    say = EngFormatter(sep=" ").format_eng
     axis = axes.xaxis if name == "x" else axes.yaxis
-    axis.set_ticks(ticks, [say(tick).strip() for tick in ticks])
+    axis.set_ticks(ticks, [text(tick).strip() for tick in ticks])
     axis.set_ticks([], minor=True)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from matplotlib.axes import Axes
 
@@ -175,8 +174,7 @@ def nodes_plot(elastic: ElasticityStatus | None, elapsed: float) -> Plot | None:
     return canvas.plot("Replicas over time", caption, words)
 
 
-@dataclass(frozen=True, slots=True)
-class _Nodes:
+class _Nodes(NamedTuple):
     """A quantity over time, with an optional band from minimum to maximum over the nodes."""
 
     name: str
