@@ -107,7 +107,7 @@ def compare(groups: Mapping[str, Sequence[RunDetails]]) -> Comparison:
     return Comparison(
         comparable=not reasons,
         reasons=reasons,
-        notes=(*(() if reasons else _changes(sides)), *_notes(sides, firsts)),
+        notes=(*(() if reasons else _changes(sides, firsts)), *_notes(sides)),
         sides=sides,
         configuration=differences([run.settings for run in firsts], INCIDENTAL),
         hardware=differences([{"size": r.resources.summary, **r.machine} for r in firsts]),
@@ -175,8 +175,10 @@ def _reasons(runs: Sequence[RunDetails]) -> Iterator[str]:
                 yield f"{run.name} is INVALID ({rules}), and others are valid"
 
 
-def _changes(sides: Sequence[Side]) -> Iterator[str]:
+def _changes(sides: Sequence[Side], firsts: Sequence[RunDetails]) -> Iterator[str]:
     """Yield the differences of the scores of comparable sides from the first side's."""
+    if all(run.violated_rules for run in firsts):
+        yield "no run is official: the scores are comparable only with each other"
     first = sides[0].figures["ops"]
     for side in sides[1:]:
         other = side.figures["ops"]
@@ -188,9 +190,7 @@ def _changes(sides: Sequence[Side]) -> Iterator[str]:
         yield f"{side.name}: {change:+.1%} OPS against {sides[0].name}{said}"
 
 
-def _notes(sides: Sequence[Side], firsts: Sequence[RunDetails]) -> Iterator[str]:
-    if all(run.violated_rules for run in firsts):
-        yield "no run is official: the scores are comparable only with each other"
+def _notes(sides: Sequence[Side]) -> Iterator[str]:
     for side in sides:
         if differing := side.differing_settings:
             yield f"the runs of {side.name} are not repetitions: {', '.join(differing)} differ"
@@ -227,7 +227,8 @@ def _figures(sides: Sequence[Side]) -> Iterator[tuple[str, ...]]:
         yield ("runs", *(str(len(side.runs)) for side in sides))
     for heading, quantity in quantities_in(View.COMPARISON).items():
         yield (heading, *(_figure(side.figures[quantity.name], quantity) for side in sides))
-    yield ("energy label", *("/".join(side.energy_labels) for side in sides))
+    labels = ("/".join(side.energy_labels).replace("absent", "not measured") for side in sides)
+    yield ("energy label", *labels)
 
 
 def _figure(spread: Spread | None, quantity: Quantity) -> str:

@@ -128,16 +128,16 @@ BOTH: Final[Sequence[Rule[RunEvidence]]] = (
     Rule("proposals", "each as proposed", search.proposals),
     Rule(
         "TPE",
-        f"> {search.LEAST_HPO_TRIALS} of each in round {search.FIRST_HPO_ROUND}",
+        f"> {search.LEAST_HPO_TRIALS} from round {search.FIRST_HPO_ROUND} on",
         search.hpo,
     ),
     Rule("weights", "of the best evaluation", result.weights),
     Rule("replicas", "as many as requested", replicas.replicas),
     Rule("heartbeats", "regular", replicas.heartbeats),
-    Rule("clocks", f"<= {timing.MOST_DRIFT:g} s per hour apart", timing.clocks),
+    Rule("clocks", f"<= {timing.MOST_DRIFT:g} s per hour", timing.clocks),
     Rule("rates", f"<= {timing.MOST_RATIO:g} times the replica's median", timing.rates),
     Rule("peaks", "<= 100%", timing.peaks),
-    Rule("staging", "during the run", dataset.staging),
+    Rule("staging", "copied during the run", dataset.staging),
     RECORDS,
 )
 """The rules of both divisions."""

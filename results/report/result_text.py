@@ -162,7 +162,7 @@ def _division(document: Report) -> Iterator[str]:
     condition = f", {IF_ASSURED}" if document.division is Division.CLOSED else ""
     yield f"Division: {document.division or NONE}{condition} ({was})"
     if document.declared:
-        yield "Declared differences from the closed division:"
+        yield "Settings that differ from the closed division:"
         yield from (f"    {each}" for each in document.declared)
     if document.division is Division.OPEN and asked is None:
         yield "Not in the closed division, by its rules:"

@@ -219,8 +219,13 @@ def _row(name: str, text: str) -> str:
 def _summary(view: RunView) -> Iterator[tuple[str, str]]:
     """Yield titles and texts of the lines; further lines of a title have none."""
     final, status, metric = view.final(), view.status(view.until), view.quality_metric
-    states = status.trials_by_state
+    ended = view.history.end_utc is not None
+    states = dict(status.trials_by_state)
+    queued = states.pop("queued")
     counted = [f"{number} {state}" for state, number in states.items() if number]
+    if queued:
+        outcome = "not trained" if ended else "queued"
+        counted.append(f"{queued} candidate{'s' * (queued > 1)} {outcome}")
     yield "Time", duration(final.elapsed)
     yield from (("Queue", line) for line in clock_lines(status.clock))
     yield "Operations", f"{si(final.operations, '')}  ({final.operations:,})"
@@ -232,7 +237,7 @@ def _summary(view: RunView) -> Iterator[tuple[str, str]]:
         yield "Energy", energy_line(energy).removeprefix("energy ")
     if waited := [f"{each.component} {duration(each.seconds)}" for each in status.storage]:
         yield "Storage", f"waited for: {few(waited)}"
-    yield "Witness", witness_line(status.witnesses, ended=view.history.end_utc is not None)
+    yield "Witness", witness_line(status.witnesses, ended=ended)
     yield "Result", _verdict(view)
     if (found := status.baseline) is not None:
         reached = quality(found.quality, metric.name)

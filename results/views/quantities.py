@@ -163,7 +163,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     Quantity(
         "seconds", "Time", "s", lambda run: run.score.elapsed_seconds, Format.DURATION,
         "Seconds since the run's start.", None,
-        {View.LIST: "hours", View.RESULT_LINE: "Time", View.LAST_LINE: "seconds",
+        {View.LIST: "hours", View.RESULT_LINE: "Seconds", View.LAST_LINE: "seconds",
          View.METRICS: "seconds", View.COMPARISON: "time", View.RANKING: "time"},
         metric="elapsed_seconds",
     ),

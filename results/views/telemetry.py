@@ -220,7 +220,7 @@ def telemetry_lines(status: TelemetryStatus) -> Iterator[str]:
 def energy_line(energy: EnergyStatus) -> str:
     """Return a run's energy in one line."""
     if energy.joules is None:
-        return f"energy absent: {energy.missing[0]}" if energy.missing else ""
+        return f"energy not measured: {energy.missing[0]}" if energy.missing else ""
     said = f"energy {si(energy.joules, 'J')}, {energy.label}"
     if energy.ops_per_watt is not None:
         said += f", {si(energy.ops_per_watt, 'OPS')} per watt"

@@ -67,7 +67,7 @@ def content(datasets: Datasets) -> Findings:
 def staging(run: RunEvidence) -> Findings:
     """Copies of the dataset on a node's disk are made during the run, not by an earlier run."""
     if run.config.dataset.cache != "disk":
-        yield Found("none")
+        yield Found("no copies")
         return
     yield Found(f"{sum(each.staged_bytes for each in run.replicas) / 1e9:.1f} GB copied")
     copied = {_host(each) for each in run.replicas if each.staged_bytes}

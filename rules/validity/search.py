@@ -76,7 +76,8 @@ def hpo(run: RunEvidence) -> Findings:
     optimization than TPE's random startup trials."""
     done = {name: evaluated_hpo(run, trials) for name, trials in run.trials_of.items()}
     least, most = min(done.values(), default=0), max(done.values(), default=0)
-    yield Found(f"{least:,} to {most:,} of a replica")
+    number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    yield Found(f"{number} HPO trials per replica")
     if not any(done.values()):
         yield "no replica evaluated a trial of hyperparameter optimization"
         return

@@ -222,17 +222,17 @@ def fixed_settings(config: RunConfig) -> Findings:
         for key, limit in limits.items()
         if not limit.admits(settings[key])
     ]
-    yield Found(_deviations(len(wrong)))
+    yield Found(_differing(len(wrong)))
     yield from wrong
 
 
 def closed_settings(config: RunConfig) -> Findings:
     """The declared settings have the closed division's values."""
     different = declared(config)
-    yield Found(_deviations(len(different)))
+    yield Found(_differing(len(different)))
     for each in different:
         yield f"{each.key} is {said(each.value)}; {said(each.closed)} is required"
 
 
-def _deviations(count: int) -> str:
-    return f"{count or 'no'} deviation{'s' * (count != 1)}"
+def _differing(count: int) -> str:
+    return "1 setting differs" if count == 1 else f"{count or 'no'} settings differ"

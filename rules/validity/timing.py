@@ -7,7 +7,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from aiperf_hpc.formatting import distinct
+from aiperf_hpc import formatting
 from aiperf_hpc.rules.rule import Each, Findings, Found, Required
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.clocks import Clocks
@@ -45,10 +45,9 @@ def clock_start(event: str) -> Findings:
 
 def lasted(run: RunEvidence) -> Findings:
     """A run lasts at least ``LEAST_HOURS``."""
-    hours = run.final.elapsed / 3600.0
-    found = f"{distinct(hours, LEAST_HOURS, 4, 'g')} h"
+    found = _duration(run.final.elapsed, 3600.0 * LEAST_HOURS)
     yield Found(found)
-    if hours < LEAST_HOURS:
+    if run.final.elapsed < 3600.0 * LEAST_HOURS:
         yield f"{found}; at least {LEAST_HOURS:g} h is required"
     if run.history.end_utc is None:
         yield "the run has not ended"
@@ -57,13 +56,21 @@ def lasted(run: RunEvidence) -> Findings:
 def duration(run: RunEvidence) -> Findings:
     """A run lasts an hour and as long as requested, so that none is stopped at its best score."""
     yield from lasted(run)
-    hours = run.final.elapsed / 3600.0
-    requested = max([run.manifest.hours, *(event.hours for _, event in run.history.run_starts)])
-    yield Required(f">= {LEAST_HOURS:g} h, >= {LEAST_FRACTION:.0%} of {requested:g} h")
-    least = LEAST_FRACTION * requested
-    if run.history.end_utc is not None and hours < least:
-        found = f"{distinct(hours, least, 4, 'g')} h"
-        yield f"{found} of {requested:g} h requested; at least {LEAST_FRACTION:.0%} is required"
+    hours = max([run.manifest.hours, *(event.hours for _, event in run.history.run_starts)])
+    requested = formatting.duration(3600.0 * hours)
+    yield Required(f">= {LEAST_HOURS:g} h, >= {LEAST_FRACTION:.0%} of {requested}")
+    least = LEAST_FRACTION * 3600.0 * hours
+    if run.history.end_utc is not None and run.final.elapsed < least:
+        found = _duration(run.final.elapsed, least)
+        yield f"{found} of {requested} requested; at least {LEAST_FRACTION:.0%} is required"
+
+
+def _duration(seconds: float, least: float) -> str:
+    """Return a duration, in full if it would read as the required one although it is shorter."""
+    text = formatting.duration(seconds)
+    if seconds >= least or text != formatting.duration(least):
+        return text
+    return f"{formatting.distinct(seconds, least, 1, 'f')} s"
 
 
 def end(run: RunEvidence) -> Findings:
@@ -89,7 +96,7 @@ def clocks(run: RunEvidence) -> Findings:
         name: max((_apart(one, other) for one, other in pairwise(readings)), default=0.0)
         for name, readings in read.items()
     }
-    yield Found(f"{max(drifts.values()):.3f} s apart")
+    yield Found(f"{max(drifts.values()):.3f} s of drift per hour")
     for name, drift in drifts.items():
         if len(read[name]) < LEAST_READINGS:
             yield Each(f"{name} did not record its clocks from its start to its end")
@@ -131,8 +138,8 @@ def _ratio(replica: ReplicaHistory) -> float:
 def peaks(run: RunEvidence) -> Findings:
     """No replica exceeded the measured peak of its ranks' devices in a window."""
     fractions = {each.id: _of_peak(run, each) for each in run.replicas if each.work}
-    highest = max((each for each in fractions.values() if each is not None), default=0.0)
-    yield Found(f"{highest:.1%} of the peak")
+    known = [each for each in fractions.values() if each is not None]
+    yield Found(f"{max(known):.1%} of the peak" if known else "not measured")
     for name, fraction in fractions.items():
         if fraction is None:
             yield Each(f"{name} did not measure the peak of each of its devices")

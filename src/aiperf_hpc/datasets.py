@@ -156,7 +156,7 @@ def unlike_pinned(info: DatasetInfo) -> list[str]:
 def why_unofficial(info: DatasetInfo) -> str | None:
     """Return why a dataset does not count as the official one, or None if it does."""
     if info.name not in ARCHIVES:
-        return f"{info.name} has no official content"
+        return f"{info.name} is not an official dataset"
     if info.sha256 in DIGESTS[info.name] or info.archives == ARCHIVES[info.name]:
         return None
     if info.archives:

@@ -83,8 +83,8 @@ def test_a_run_that_keeps_every_rule_of_its_time_is_official_in_no_division(run:
 @pytest.mark.parametrize(
     ("changes", "final", "reasons"),
     [
-        ({}, point(3599.0), ["duration: 0.9997 h; at least 1 h is required"]),
-        ({}, point(3599.99), ["duration: 0.999997 h; at least 1 h is required"]),
+        ({}, point(3599.0), ["duration: 59 min 59 s; at least 1 h is required"]),
+        ({}, point(3599.99), ["duration: 3599.99 s; at least 1 h is required"]),
         ({"ended": False}, point(), ["duration: the run has not ended"]),
         ({"precision": "fp8"}, point(), ["precision: fp8; at least FP16 is required"]),
         ({"phase": RoundPhase.WARMUP}, point(),

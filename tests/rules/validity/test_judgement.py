@@ -150,7 +150,8 @@ def test_the_first_network_is_resnet50() -> None:
     ("rewrite", "rule", "reason"),
     [
         (of(records.ReplicaStarted, engine="simulated"), "engine", "simulated engine: nothing"),
-        (of(records.RunStarted, hours=1.2), "duration", "1 h of 1.2 h requested; at least 99% is"),
+        (of(records.RunStarted, hours=1.2), "duration",
+         "1 h 00 min 00 s of 1 h 12 min 00 s requested; at least 99% is"),
         (of(records.Evaluated, sums={"correct": 10}), "error", "99.98%; at most 30% is required"),
         (of(records.Evaluated, sums={"correct": 34_999}), "error", "30.002%; at most 30% is"),
         (without(records.Evaluated), "error", "no evaluation was completed"),
