@@ -78,5 +78,9 @@ def _print(text: str) -> None:
         sys.stdout.write(f"{without_controls(text)}\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has exited, e.g. `| head`: the command continues, e.g. with the report.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()  # The command continues, e.g. with the report.
+
+
+def discard_output() -> None:
+    """Discard all further output, because its reader has exited, e.g. `| head`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,7 +16,7 @@ from typer.main import get_install_completion_arguments
 
 from aiperf_hpc import __version__
 from aiperf_hpc.cli.command import Deferred, Row, refusal, remember, root, without_types
-from aiperf_hpc.cli.output import say, say_text
+from aiperf_hpc.cli.output import discard_output, say, say_text
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.streams import print_in_any_locale, warn
 
@@ -91,6 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{error.object}: this locale ({error.encoding}) cannot represent this file name; "
             "set LC_ALL=C.UTF-8"
         )
+        return 1
+    except BrokenPipeError:  # E.g. of `--help | head`.
+        discard_output()
         return 1
     except OSError as error:
         warn(f"{error.filename}: {reason_of(error)}" if error.filename else reason_of(error))

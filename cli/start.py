@@ -106,7 +106,7 @@ class StartOptions:
     detach: bool = False
     """Run in the background and return."""
     yes: bool = False
-    """Start without asking for confirmation."""
+    """Start without confirmation, which is requested only on a terminal."""
     key: SigningKey = None
     json: FinalJson = False
 

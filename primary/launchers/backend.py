@@ -142,5 +142,8 @@ def choose_launcher(request: Request) -> Choice:
         choice = load(scheduler).choose(request)
         if choice.launcher != "local":
             break
-    warn(f"--launcher auto: {choice.launcher}: {choice.why}")
+    if choice.launcher == "local":
+        warn(f"running on this machine, because {choice.why}; `--launcher local` omits this line")
+    else:
+        warn(f"--launcher auto: {choice.launcher}: {choice.why}")
     return choice

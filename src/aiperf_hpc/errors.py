@@ -26,10 +26,11 @@ def reason_of(error: Exception) -> str:
     return said or " ".join(str(error).split()) or type(error).__name__
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean '...'?" with the most similar known name, or an empty text."""
+def did_you_mean(word: str, known: Iterable[str], before: str = "") -> str:
+    """Return "; did you mean '...'?" with the most similar known name after the text ``before``,
+    or an empty text."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return f"; did you mean '{before}{close[0]}'?" if close else ""
 
 
 def without_frames(error: Error) -> Error:

@@ -117,11 +117,11 @@ def test_a_cache_needs_what_it_takes(tmp_path: Path, assignments: list[str], mes
 @pytest.mark.parametrize(
     ("assignment", "key", "nearest"),
     [
-        ("training.batch_siz=1", "training.batch_siz", "batch_size"),
+        ("training.batch_siz=1", "training.batch_siz", "training.batch_size"),
         ("trainin.batch_size=1", "trainin", "training"),
         ("sead=1", "sead", "seed"),
-        ("hpo.space.kernel_sizes=[3]", "hpo.space.kernel_sizes", "kernel_size"),
-        ("hpo.space.momentum.hihg=1", "hpo.space.momentum.hihg", "high"),
+        ("hpo.space.kernel_sizes=[3]", "hpo.space.kernel_sizes", "hpo.space.kernel_size"),
+        ("hpo.space.momentum.hihg=1", "hpo.space.momentum.hihg", "hpo.space.momentum.high"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known(

@@ -116,7 +116,7 @@ def test_the_table_has_the_uncategorized_share() -> None:
         (["--config", "quickstrat"], "no preset and no file 'quickstrat'; did you mean"),
         (["--config", "simulated"], "engine 'simulated' computes nothing"),
         (["--config", "imagenet"], "dataset 'imagenet': there is no folder"),
-        (["no-run-here"], "no-run-here is not a run directory"),
+        (["no-run-here"], "there is no run no-run-here"),
         (["RUN", "--time-limit", 0], "--time-limit 0"),
         (["RUN", "--engine", "jax"], "--engine jax: should be one of 'tensorflow', 'torch'"),
     ],

@@ -37,10 +37,19 @@ def test_a_run_manifest_is_written_again_to_the_byte(tmp_path: Path, config: Run
     assert again.manifest.read_bytes() == first.manifest.read_bytes()
 
 
-@pytest.mark.parametrize("name", [".", "file", "absent"])
-def test_a_place_without_run_yaml_is_no_run_directory(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (".", "is not a run directory: it has no run.yaml"),
+        ("file", "is not a run directory: it is a file"),
+        ("absent", "there is no run .*absent; "),
+    ],
+)
+def test_a_place_without_run_yaml_is_no_run_directory(
+    tmp_path: Path, name: str, message: str
+) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunDirectoryError, match="is not a run directory: "):
+    with pytest.raises(RunDirectoryError, match=message):
         RunManifest.load(RunPaths(tmp_path / name))
 
 

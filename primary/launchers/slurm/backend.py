@@ -96,8 +96,7 @@ class SlurmBackend(Backend):
         if asked == "inside" or (asked == "auto" and job and shutil.which("srun")):
             why = f"this process is in job {job}; its nodes are used"
             return SlurmChoice(request, why, "inside", self._look_inside(request, job))
-        where = shutil.which("sbatch")
-        if where is None:
+        if shutil.which("sbatch") is None:
             if asked == "auto":
                 return Choice(request, "there is no sbatch on the PATH")
             raise UsageError(
@@ -108,9 +107,7 @@ class SlurmBackend(Backend):
         try:
             partitions = self.rate_limit.call(client.partitions)
         except SchedulerError as error:
-            return _without_answer(
-                request, f"{where} is installed, but SLURM does not respond ({error})"
-            )
+            return _without_answer(request, f"SLURM does not respond ({error})")
         check_cluster(request.config.slurm, request.most, request.hours, partitions)
         why = "SLURM responds, and this process is in none of its jobs"
         return SlurmChoice(request, why, _resolved(request), partitions)
@@ -187,7 +184,7 @@ def _resolved(request: Request) -> str:
 def _without_answer(request: Request, silent: str) -> Choice:
     """Return the launcher if SLURM does not respond. Raises UsageError if there is none."""
     if request.launcher == "auto" and request.most <= len(os.sched_getaffinity(0)):
-        return Choice(request, f"{silent}; the run is on this machine")
+        return Choice(request, silent)
     raise UsageError(
         f"--launcher {request.launcher}: {silent}; start its controller, or use --launcher local "
         "to run on this machine"

@@ -59,10 +59,8 @@ def load_config(source: str | Path, assignments: Iterable[str] = ()) -> RunConfi
             text = text_of(Path(name), MOST_YAML_BYTES)
         values = _parse(text, name)
     else:
-        raise ConfigError(
-            f"no preset and no file '{name}'{did_you_mean(name, preset_names())}; "
-            f"presets: {', '.join(preset_names())}"
-        )
+        hint = did_you_mean(name, preset_names()) or f"; presets: {', '.join(preset_names())}"
+        raise ConfigError(f"no preset and no file '{name}'{hint}")
     for assignment in assignments:
         _assign(values, assignment)
     return validate(values, name)
@@ -114,8 +112,9 @@ def _describe(error: ErrorDetails) -> str:
     location, key = [part for part in error["loc"] if isinstance(part, str)], _key(error)
     if error["type"] == "extra_forbidden":
         present = SETTINGS.get(".".join(location))
-        known = _model(location[:-1]).model_fields
-        hint = f"; did you mean '{present}'?" if present else did_you_mean(location[-1], known)
+        name, known = location[-1], _model(location[:-1]).model_fields
+        close = did_you_mean(name, known, key.removesuffix(name))
+        hint = f"; did you mean '{present}'?" if present else close
         return f"unknown key '{key}'{hint}"
     message = message_of(error)
     if not key:

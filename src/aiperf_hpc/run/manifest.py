@@ -159,8 +159,9 @@ def _text(paths: RunPaths) -> str:
 
 def no_run(folder: Path) -> RunDirectoryError:
     """Return the error for a folder that is not a run directory."""
-    why = "it has no run.yaml" if folder.is_dir() else "it is a file"
-    why = why if folder.exists() else "there is no such folder"
-    return RunDirectoryError(
-        f"{folder} is not a run directory: {why}; `aiperf list DIR` lists the runs in a folder"
-    )
+    if folder.exists():
+        why = "it has no run.yaml" if folder.is_dir() else "it is a file"
+        fault = f"{folder} is not a run directory: {why}"
+    else:
+        fault = f"there is no run {folder}"
+    return RunDirectoryError(f"{fault}; `aiperf list [DIR]` lists the runs in runs or in a folder")

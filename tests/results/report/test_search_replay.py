@@ -218,7 +218,7 @@ def test_the_command(run: RunWriter, tmp_path: Path) -> None:
     assert "var(--" not in text
     refused = refused_line(*command, "--plot", tmp_path / "a.png")
     assert "use a name that ends in .svg" in refused
-    assert "is not a run directory" in refused_line("search", "replay", tmp_path / "nothing")
+    assert "there is no run" in refused_line("search", "replay", tmp_path / "nothing")
 
 
 def candidate(run: RunWriter, **changed: object) -> CandidateOutcome:

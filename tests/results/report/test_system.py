@@ -124,7 +124,7 @@ def test_the_template() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["NOWHERE"], "is not a run directory"),
+        (["NOWHERE"], "there is no run NOWHERE"),
         (["--system", "none.yaml"], "none.yaml: No such file"),
         (["--mlperf", "/proc/none/system.json"], "cannot write /proc/none/system.json: "),
     ],

@@ -256,7 +256,7 @@ def test_what_there_is_is_enough() -> None:
         ([HOPPER, HOPPER], "node_groups.0 and node_groups.1 request the same nodes"),
         ([HOPPER | {"nodes": 0}], "slurm.node_groups.0.nodes: .*got 0"),
         ([{"nodes": 1}], "slurm.node_groups.0.partition: is missing"),
-        ([HOPPER | {"partitoin": "a"}], "did you mean 'partition'"),
+        ([HOPPER | {"partitoin": "a"}], "did you mean 'slurm.node_groups.0.partition'"),
     ],
 )
 def test_groups_that_say_nothing_are_refused(values: list[Any], said: str) -> None:
