@@ -116,11 +116,8 @@ def _base_mhz(root: Path, model: str | None) -> float:
 
 
 def _max_mhz(root: Path, online: list[int]) -> float:
-    found = []
-    for cpu in online:
-        path = root / _CPUS / f"cpu{cpu}" / "cpufreq/cpuinfo_max_freq"
-        if path.exists():
-            found.append(number_of(path) / 1000)
+    paths = (root / _CPUS / f"cpu{cpu}" / "cpufreq/cpuinfo_max_freq" for cpu in online)
+    found = [number_of(path) / 1000 for path in paths if path.exists()]
     if not found:
         raise AbsentError("the kernel does not set the clocks here, as in a virtual machine")
     return max(found)

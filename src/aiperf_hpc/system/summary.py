@@ -150,13 +150,12 @@ def _variables(
     """Return the variables common to all processes, and the names of differing variables."""
     if not processes:
         return {}, ()
-    values: defaultdict[str, set[str | None]] = defaultdict(set)
     names = sorted({name for process in processes for name in process.environment})
-    for process in processes:
-        for name in names:
-            values[name].add(process.environment.get(name))
-    first = processes[0].environment
-    common = {name: first[name] for name in names if len(values[name]) == 1}
+    common = {
+        name: value
+        for name, value in sorted(processes[0].environment.items())
+        if all(process.environment.get(name) == value for process in processes)
+    }
     return common, tuple(name for name in names if name not in common)
 
 

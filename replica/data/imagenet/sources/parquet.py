@@ -292,14 +292,7 @@ def _unpack(path: Path, folder: Path, stopped: threading.Event) -> list[int]:
 
 def _contents(path: Path) -> Iterator[bytes | None]:
     """Yield the image files in a parquet file's rows."""
-    with _parquet_errors(path):
-        file = _open(path)
-    with file:
-        batches = file.iter_batches(BATCH, columns=["image.bytes"])
-        while True:
-            with _parquet_errors(path):
-                batch = next(batches, None)
-            if batch is None:
-                return
+    with _parquet_errors(path), _open(path) as file:
+        for batch in file.iter_batches(BATCH, columns=["image.bytes"]):
             for image in batch.column("image"):
                 yield image["bytes"].as_py() if image.is_valid else None
