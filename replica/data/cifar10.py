@@ -27,7 +27,7 @@ import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import PINNED, load_dataset_manifest, save_dataset_manifest
-from aiperf_hpc.errors import DatasetError, reason_of, restated
+from aiperf_hpc.errors import DatasetError, raising, reason_of, restated
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Bytes, Normalization, Samples
 from aiperf_hpc.replica.data.sharded.dataset import load_array, prepared_folder
 from aiperf_hpc.replica.data.staging import Options, Plan, check_space, resumed
@@ -161,10 +161,9 @@ class _BatchUnpickler(pickle.Unpickler):
     """Reads the dictionary of a batch and rejects a pickle that refers to any other global."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401
-        try:
+        asks = pickle.UnpicklingError(f"it asks for {module_name}.{global_name}")
+        with raising(asks, KeyError):
             return _PICKLED[module_name, global_name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}") from None
 
 
 def _pickled_batch(name: str, files: Files) -> Samples:

@@ -17,6 +17,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from aiperf_hpc.errors import raising
 from aiperf_hpc.replica.data.base import Batch, Floats
 from aiperf_hpc.replica.data.sharded import dataset, preparation
 from aiperf_hpc.replica.data.tfrecord import Buffer, features_of, only_record
@@ -73,14 +74,11 @@ def read_sample(file: Buffer) -> Sample:
     features = features_of(only_record(plain))
     if not {_X, _Y} <= features.keys():
         raise ValueError("it has no volume: an example of the features x and y is expected")
-    try:
+    with raising(ValueError("its volume x is not stored as bytes"), ValueError):
         x = features[_X].as_bytes()
-    except ValueError:
-        raise ValueError("its volume x is not stored as bytes") from None
-    try:
+    numbers = "its parameters y are not stored as floating point numbers"
+    with raising(ValueError(numbers), ValueError):
         y = features[_Y].as_floats()
-    except ValueError:
-        raise ValueError("its parameters y are not stored as floating point numbers") from None
     return Sample(_counts(x), _parameters(y))
 
 

@@ -18,6 +18,8 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import google_crc32c
 import numpy as np
 
+from aiperf_hpc.errors import raising
+
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _HEADER = _LENGTH.size + _CHECKSUM.size
 OVERHEAD = _HEADER + _CHECKSUM.size
@@ -164,14 +166,12 @@ def features_of(content: Buffer) -> dict[bytes, Feature]:
     Raises:
         ValueError: the content is not an example.
     """
-    try:
-        found: dict[bytes, Feature] = {}
+    found: dict[bytes, Feature] = {}
+    with raising(ValueError("a record contains no example"), ValueError, IndexError):
         for entry in _values(_value(memoryview(content))):
             key, value = _values(entry)
             ((kind, listed),) = _fields(value)
             found[bytes(key)] = Feature(kind, listed)
-    except (ValueError, IndexError):
-        raise ValueError("a record contains no example") from None
     return found
 
 

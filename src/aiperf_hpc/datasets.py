@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from aiperf_hpc.errors import DatasetError, restated
+from aiperf_hpc.errors import DatasetError, raising, restated
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.untrusted.bounds import first_fault
@@ -138,11 +138,9 @@ def load_archives(folder: Path) -> dict[str, str]:
         DatasetError: the file cannot be read.
     """
     path = folder / ARCHIVES_FILE
-    try:
-        with read_errors(path, "imagenet"):
-            return _ARCHIVES.validate_json(path.read_bytes()) if path.exists() else {}
-    except ValidationError:
-        raise DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again") from None
+    damaged = DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again")
+    with raising(damaged, ValidationError), read_errors(path, "imagenet"):
+        return _ARCHIVES.validate_json(path.read_bytes()) if path.exists() else {}
 
 
 def unlike_pinned(info: DatasetInfo) -> list[str]:

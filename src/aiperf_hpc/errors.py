@@ -88,6 +88,15 @@ def restated(
         raise raised(f"{before}: {reason_of(error)}{after}") from None
 
 
+@contextmanager
+def raising(error: Exception, *caught: type[Exception]) -> Iterator[None]:
+    """Raise ``error`` instead of the caught exceptions of the block."""
+    try:
+        yield
+    except caught:
+        raise error from None
+
+
 class ConfigError(UsageError):
     """A run configuration is not valid."""
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aiperf_hpc.errors import reason_of
+from aiperf_hpc.errors import raising, reason_of
 from aiperf_hpc.replica.data.tfrecord import example, features_of, of_bytes, of_integer
 from aiperf_hpc.trial import StorageFormat
 
@@ -61,12 +61,11 @@ def unpack(content: bytes) -> LabelledImage:
     Raises:
         ValueError: the content is not an example or lacks one of the features.
     """
-    try:
+    none = ValueError("a record contains no labeled image")
+    with raising(none, ValueError, KeyError, IndexError):
         found = features_of(content)
         encoded, label = found[_ENCODED].as_bytes(), found[_LABEL].as_integer()
         name = found[_NAME].as_bytes()
-    except (ValueError, KeyError, IndexError):
-        raise ValueError("a record contains no labeled image") from None
     return LabelledImage(bytes(encoded), label, bytes(name).decode("utf-8", "surrogateescape"))
 
 

@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import MANIFEST, load_dataset_manifest, read_errors
-from aiperf_hpc.errors import DatasetError, reason_of, restated
+from aiperf_hpc.errors import DatasetError, raising, reason_of, restated
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, empty_batch
 from aiperf_hpc.replica.data.batching import filled, rank_parts
@@ -159,11 +159,12 @@ def load_sizes(folder: Path, index: ShardIndex, dataset: str) -> tuple[Sizes, Si
 
 def load_array(path: Path, dataset: str) -> NDArray[Any]:
     """Read an array of a prepared folder. Raises DatasetError if it is missing or damaged."""
-    try:
-        with read_errors(path, dataset, "prepare it again"):
-            array: NDArray[Any] = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError):
-        raise DatasetError(f"dataset '{dataset}': {path} is damaged; prepare it again") from None
+    damaged = DatasetError(f"dataset '{dataset}': {path} is damaged; prepare it again")
+    with (
+        raising(damaged, ValueError, EOFError),
+        read_errors(path, dataset, "prepare it again"),
+    ):
+        array: NDArray[Any] = np.load(path, allow_pickle=False)
     return array
 
 

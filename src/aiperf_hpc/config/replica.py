@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from aiperf_hpc.config.section import Section
+from aiperf_hpc.errors import raising
 
 MOST_RANKS = 1024
 """Maximum number of ranks per node."""
@@ -14,10 +15,8 @@ MOST_RANKS = 1024
 
 def _ranks(value: object, validate: ValidatorFunctionWrapHandler) -> object:
     """Validate a number of ranks; the error message names all allowed values."""
-    try:
+    with raising(ValueError(f"give auto, or a number from 1 to {MOST_RANKS}"), ValidationError):
         return validate(value)
-    except ValidationError:
-        raise ValueError(f"give auto, or a number from 1 to {MOST_RANKS}") from None
 
 
 Ranks = Annotated[

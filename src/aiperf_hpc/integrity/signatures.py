@@ -20,7 +20,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from aiperf_hpc.errors import AIPerfError, UsageError, reason_of, restated
+from aiperf_hpc.errors import AIPerfError, UsageError, raising, reason_of, restated
 from aiperf_hpc.untrusted.files import open_regular, text_of
 
 KIND = b"ssh-ed25519"
@@ -252,10 +252,8 @@ class _Signature:
     @classmethod
     def parse(cls, text: bytes) -> _Signature:
         """Parse a signature. Raises BadSignatureError unless it is exactly as OpenSSH writes it."""
-        try:
+        with raising(BadSignatureError("it is not an Ed25519 signature"), ValueError, struct.error):
             found = cls._parsed(text)
-        except (ValueError, struct.error):
-            raise BadSignatureError("it is not an Ed25519 signature") from None
         if found.armored() != text:
             raise BadSignatureError("it has been changed")
         return found

@@ -11,7 +11,7 @@ import rfc3161_client as rfc3161
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.errors import AIPerfError, UsageError, raising, reason_of
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records import TimeStamped
 from aiperf_hpc.untrusted.files import bytes_of
@@ -96,30 +96,25 @@ def read_roots(files: Sequence[Path]) -> tuple[x509.Certificate, ...]:
 
 
 def _decoded(event: TimeStamped) -> rfc3161.TimeStampResponse:
-    try:
+    with raising(NoStampError("it is not a timestamp"), ValueError):
         return parsed(b64decode(event.response, validate=True))
-    except ValueError:
-        raise NoStampError("it is not a timestamp") from None
 
 
 def parsed(content: bytes) -> rfc3161.TimeStampResponse:
     """Parse a response. Raises NoStampError if it is malformed."""
-    try:
+    with raising(NoStampError("it is not an RFC 3161 timestamp"), ValueError):
         return rfc3161.decode_timestamp_response(content)
-    except ValueError:
-        raise NoStampError("it is not an RFC 3161 timestamp") from None
 
 
 def stamp_of(response: rfc3161.TimeStampResponse, message: bytes) -> Stamp:
     """Return the time in a response. Raises NoStampError if it does not stamp ``message``."""
     if response.status != rfc3161.PKIStatus.GRANTED:
         raise NoStampError(f"the request was refused with status {response.status}")
-    try:
+    damage = (ValueError, OverflowError, AttributeError)
+    with raising(NoStampError("it has no timestamp"), *damage):
         info = response.tst_info
         imprint, at = info.message_imprint, info.gen_time.timestamp()
         apart = _seconds(info.accuracy)
-    except (ValueError, OverflowError, AttributeError):
-        raise NoStampError("it has no timestamp") from None
     wanted = request_of(message).message_imprint
     if (imprint.hash_algorithm, imprint.message) != (wanted.hash_algorithm, wanted.message):
         raise NoStampError("it is for another message")

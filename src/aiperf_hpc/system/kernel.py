@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from aiperf_hpc.errors import raising
 from aiperf_hpc.host.control_groups import control_groups
 from aiperf_hpc.system.description import Memory, NetworkPort, NumaNode, OperatingSystem, Processors
 from aiperf_hpc.system.storage import mounts
@@ -84,11 +85,10 @@ def _model(root: Path) -> str:
 
 
 def _model_by_lscpu() -> str:
-    try:
+    unexpected = AbsentError("lscpu printed unexpected output")
+    with raising(unexpected, ValueError, LookupError, TypeError):
         fields = json.loads(output_of("lscpu", "--json"))["lscpu"]
         said = [f["data"] for f in fields if f["field"] == "Model name:"]
-    except (ValueError, LookupError, TypeError):
-        raise AbsentError("lscpu printed unexpected output") from None
     if not said or said[0] in (None, "-"):
         raise AbsentError("neither the kernel nor lscpu knows the name")
     return str(said[0])

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from aiperf_hpc.errors import raising
 from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading
 from aiperf_hpc.system.tools import ROOT, AbsentError, entries, number_of, text_of
 from aiperf_hpc.telemetry.values import Meter, Part
@@ -103,13 +104,10 @@ def rapl_zones(root: Path = ROOT) -> list[Zone]:
     ]
     if not found:
         raise AbsentError("the kernel provides no RAPL counters")
-    try:
+    denied = AbsentError(f"{found[0].path}: Permission denied; root may let others read it")
+    with raising(denied, PermissionError):
         for zone in found:
             zone.read()
-    except PermissionError:
-        raise AbsentError(
-            f"{found[0].path}: Permission denied; root may let others read it"
-        ) from None
     return found
 
 

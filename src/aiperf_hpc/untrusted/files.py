@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from aiperf_hpc.errors import UsageError, reason_of
+from aiperf_hpc.errors import UsageError, raising, reason_of
 from aiperf_hpc.untrusted.bounds import first_fault
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -189,10 +189,8 @@ def parsed_json(content: bytes | str) -> Any:  # noqa: ANN401 -- whatever was wr
     """Parse JSON. Raises ValueError if it is invalid or nested too deeply."""
     if isinstance(content, bytes):
         content = content.decode(json.detect_encoding(content), "surrogatepass")
-    try:
+    with raising(ValueError("nested too deeply"), RecursionError):
         value = json.loads(content)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
     if _levels(content) > MOST_LEVELS:
         raise ValueError("nested too deeply")
     return value

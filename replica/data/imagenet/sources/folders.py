@@ -29,7 +29,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from aiperf_hpc.datasets import read_errors
-from aiperf_hpc.errors import DatasetError, reason_of, restated
+from aiperf_hpc.errors import DatasetError, raising, reason_of, restated
 from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource, and_more, entries
 from aiperf_hpc.replica.data.progress import Meter, in_threads
 from aiperf_hpc.replica.data.staging import Options
@@ -210,27 +210,24 @@ def _devkit_wnids(path: Path, meta: bytes) -> dict[str, str]:
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
-    try:
+    damage = (MatReadError, OSError, ValueError, TypeError, KeyError, IndexError, zlib.error)
+    with raising(DatasetError(f"cannot read {path}: its meta.mat is damaged"), *damage):
         synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
         return {
             str(number): str(wnid)
             for number, wnid in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)
         }
-    except (MatReadError, OSError, ValueError, TypeError, KeyError, IndexError, zlib.error):
-        raise DatasetError(f"cannot read {path}: its meta.mat is damaged") from None
 
 
 def read_meta_bin(path: Path, *_: object) -> Iterator[Labelled]:
     """Read torchvision's ``meta.bin``: a pair pickled by torch, whose second item has the wnids."""
-    problem = f"cannot read {path}: it is not a file written by torchvision"
-    try:
-        with read_errors(path), zipfile.ZipFile(path) as archive:
-            (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
-            _, wnids = _Plain(io.BytesIO(archive.read(name))).load()
-    except (zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError, TypeError):
-        raise DatasetError(problem) from None
+    problem = DatasetError(f"cannot read {path}: it is not a file written by torchvision")
+    damage = (zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError, TypeError)
+    with raising(problem, *damage), read_errors(path), zipfile.ZipFile(path) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+        _, wnids = _Plain(io.BytesIO(archive.read(name))).load()
     if not isinstance(wnids, list) or not all(isinstance(wnid, str) for wnid in wnids):
-        raise DatasetError(problem)
+        raise problem
     for number, wnid in enumerate(wnids, 1):
         yield Labelled(f"{path}, label {number}", _OFFICIAL_NAME % number, wnid)
 
@@ -243,11 +240,9 @@ class _Plain(pickle.Unpickler):
 
 
 def _text(path: Path) -> str:
-    try:
-        with read_errors(path):
-            return path.read_text("utf-8")
-    except UnicodeDecodeError:
-        raise DatasetError(f"cannot read {path}: it is not text") from None
+    no_text = DatasetError(f"cannot read {path}: it is not text")
+    with raising(no_text, UnicodeDecodeError), read_errors(path):
+        return path.read_text("utf-8")
 
 
 def read_mapping(path: Path) -> list[str]:

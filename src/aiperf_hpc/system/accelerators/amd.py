@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import partial
 from typing import Any, TypeVar
 
-from aiperf_hpc.errors import restated
+from aiperf_hpc.errors import raising, restated
 from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reads, numbered
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError, Handle, Library, Probe, output_of
@@ -138,11 +138,9 @@ def rocm_smi_cards(text: str) -> tuple[dict[int, dict[str, str]], str | None]:
     Names of values are lower case, because releases differ. Raises the same errors as
     ``parse_rocm_smi``.
     """
-    try:
+    with raising(AbsentError("rocm-smi did not print JSON"), ValueError, AttributeError):
         document = json.loads(text)
         found = {int(m[1]): v for k, v in document.items() if (m := _CARD.fullmatch(k))}
-    except (ValueError, AttributeError):
-        raise AbsentError("rocm-smi did not print JSON") from None
     cards = {n: {name.lower(): value for name, value in v.items()} for n, v in found.items()}
     return cards, document.get("system", {}).get("Driver version")
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from aiperf_hpc.errors import raising
 from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reads, numbered
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError, Probe, output_of
@@ -133,10 +134,8 @@ def _field(kind: str, name: str, where: tuple[str, ...]) -> str:
 
 
 def _number(text: str) -> float:
-    try:
+    with raising(AbsentError(f"npu-smi reports '{text}'"), ValueError):
         return float(text)
-    except ValueError:
-        raise AbsentError(f"npu-smi reports '{text}'") from None
 
 
 def _row(first: re.Match[str], second: re.Match[str]) -> ChipRow:

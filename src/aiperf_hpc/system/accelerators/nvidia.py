@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from aiperf_hpc.errors import restated
+from aiperf_hpc.errors import raising, restated
 from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reads, numbered
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError, Handle, Library, Probe
@@ -21,10 +21,8 @@ def nvml() -> Iterator[Library]:
     Raises:
         AbsentError: the module is not installed, there is no driver, or a call in the block fails.
     """
-    try:
+    with raising(AbsentError("the package nvidia-ml-py is not installed"), ImportError):
         import pynvml
-    except ImportError:
-        raise AbsentError("the package nvidia-ml-py is not installed") from None
     with restated("NVML", AbsentError, caught=pynvml.NVMLError):
         pynvml.nvmlInit()
         try:
