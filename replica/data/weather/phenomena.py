@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,22 +63,6 @@ class Map(NamedTuple):
         return (self.along - np.float32(place) + AROUND / 2) % AROUND - AROUND / 2
 
 
-class Phenomenon(Protocol):
-    """A phenomenon that is embedded in weather and to be detected."""
-
-    @property
-    def kind(self) -> Kind: ...
-
-    @property
-    def along(self) -> float:
-        """Location in degrees along a parallel."""
-        ...
-
-    def plant(self, cells: Map) -> tuple[dict[str, Floats], Mask]:
-        """Return its contributions to the fields, by their names, and its marked cells."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Cyclone:
     """A low with wind around it, tropical or extratropical."""
@@ -86,12 +70,14 @@ class Cyclone:
     kind: Kind
     latitude: float
     along: float
+    """Location in degrees along a parallel."""
     radius: float
     """Radius of maximum wind in degrees."""
     depth: float
     """Pressure deficit at the center in hPa."""
 
     def plant(self, cells: Map) -> tuple[dict[str, Floats], Mask]:
+        """Return its contributions to the fields, by their names, and its marked cells."""
         north, east = cells.latitude - np.float32(self.latitude), cells.east_of(self.along)
         away = np.sqrt(north**2 + east**2)
         # At least half a cell, in case the center of a cell is that of the cyclone.
@@ -173,6 +159,10 @@ class River:
         latitude = self.latitude + share * (self.end - self.latitude)
         aside = 4.0 * self.bend * share * (1.0 - share)
         return latitude, self.along + (share - 0.5) * self.reach + aside
+
+
+Phenomenon = Cyclone | River
+"""A phenomenon that is embedded in weather and to be detected."""
 
 
 def draw(part: int, sample: int, *, weaker: bool) -> list[Phenomenon]:

@@ -57,7 +57,8 @@ class Timeline:
         """
         self.start_utc = start_utc
         self._charge = charge
-        self._now = 0.0
+        self.turn_began = 0.0
+        """Wake time of the current task: its own time without the time spent since."""
         self._order: list[tuple[float, int, Task]] = []
         self._numbers = count()
         self._current: Task | None = None
@@ -65,11 +66,6 @@ class Timeline:
         self._hub = getcurrent()
         self.switches = 0
         """Number of switches to a task."""
-
-    @property
-    def turn_began(self) -> float:
-        """Wake time of the current task: its own time without the time spent since."""
-        return self._now
 
     def utc(self) -> float:
         """Return UTC seconds."""
@@ -79,9 +75,9 @@ class Timeline:
         """Return seconds since the start of virtual time."""
         task = self._current
         if task is None:
-            return self._now
+            return self.turn_began
         used = time.thread_time() - self._resumed if self._charge else 0.0
-        return self._now + task.debt + used
+        return self.turn_began + task.debt + used
 
     def sleep(self, seconds: float) -> None:
         """Sleep for a number of virtual seconds; other tasks run meanwhile."""
@@ -135,7 +131,7 @@ class Timeline:
             wakes, number, task = heapq.heappop(self._order)
             if task.turn != number:
                 continue  # A stale entry: the task was woken earlier or cancelled.
-            self._now = wakes
+            self.turn_began = wakes
             self._current = task
             self.switches += 1
             if self._charge:
@@ -151,7 +147,7 @@ class Timeline:
 
     def _enter(self, task: Task, wakes: float) -> None:
         task.turn = next(self._numbers)
-        heapq.heappush(self._order, (max(wakes, self._now), task.turn, task))
+        heapq.heappush(self._order, (max(wakes, self.turn_began), task.turn, task))
 
 
 class LocalClock:
