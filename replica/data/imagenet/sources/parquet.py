@@ -21,12 +21,7 @@ from typing import TYPE_CHECKING
 from aiperf_hpc.datasets import stat_of
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.extras import PARQUET
-from aiperf_hpc.replica.data.imagenet.sources.base import (
-    Image,
-    ImageSource,
-    and_more,
-    entries,
-)
+from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource, and_more, entries
 from aiperf_hpc.replica.data.progress import Meter, in_threads
 from aiperf_hpc.replica.data.staging import FileNote, Options, note_of
 from aiperf_hpc.run.paths import write_whole
