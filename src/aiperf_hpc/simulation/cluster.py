@@ -61,9 +61,6 @@ class FileServer:
         self._latency = latency
         self._each = 1.0 / per_second
         self._free = 0.0
-        self.writes = 0
-        self.busiest = 0.0
-        """Longest wait of a write for other writes in seconds."""
 
     def sync(self, file: int) -> None:
         """Charge the time of one synced write; ``file`` is not actually synced."""
@@ -73,8 +70,6 @@ class FileServer:
         now = self._timeline.turn_began
         waited = max(0.0, self._free - now)
         self._free = now + waited + self._each
-        self.writes += 1
-        self.busiest = max(self.busiest, waited)
         self._timeline.spend(waited + self._each + self._latency)
 
 
