@@ -92,7 +92,6 @@ def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, ob
     other starts at the rate. It ends at the rate times the factor. Normalization statistics are per
     rank, and gradients are applied in every step.
     """
-    del config
     schedule = used.schedule
     factor = 1.0 / schedule.warmup_start_factor if schedule.warmup_start_factor else 1.0
     scale = 1.0 if schedule.base_batch_size is None else used.batch_size / schedule.base_batch_size

@@ -236,7 +236,6 @@ def _verify_by_loading(name: str, folder: Path, reporter: TextReporter) -> int:
 
 
 def _describe(arguments: argparse.Namespace, reporter: TextReporter) -> int:
-    del arguments
     try:
         config = DatasetConfig.model_validate_json(sys.stdin.buffer.read())
     except ValidationError as error:

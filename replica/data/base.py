@@ -54,7 +54,7 @@ class Pixels:
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the numbers as ``dtype``, by default float32."""
-        del copy  # The result is always a copy.
+        # The result is always a copy.
         *samples, width, channels = self.bytes.shape
         scale, shift = self.scaling.line(width)
         floats = self.bytes.reshape(*samples, width * channels) * scale

@@ -247,7 +247,6 @@ class YearFiles(preparation.Source[Map]):
     unit = "maps"
 
     def __init__(self, folder: Path, options: Options) -> None:
-        del options
         self._arrays: dict[Path, tuple[Any, Any]] = {}
         """The images and boxes of each file, which stays open during the preparation."""
         self.years = years_of(folder)
@@ -268,7 +267,6 @@ class YearFiles(preparation.Source[Map]):
 
     @contextmanager
     def opened(self, unpacked: Path, options: Options) -> Iterator[None]:
-        del unpacked, options
         with ExitStack() as files:
             for path in (year.path for year in self.years):
                 with _file_errors(path):

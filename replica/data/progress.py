@@ -34,7 +34,6 @@ ShowProgress = Callable[[Progress], None]
 
 def not_shown(progress: Progress) -> None:
     """Show nothing."""
-    del progress
 
 
 @dataclass(eq=False)

@@ -28,7 +28,6 @@ class SimulatedDataset:
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once; all are equal."""
-        del epoch, seed
         return self._batches(self.info.train_samples, batch_size, part)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
@@ -50,7 +49,6 @@ def _zeros(shape: tuple[int, ...]) -> Batch:
 
 def load(config: DatasetConfig, cores: int) -> SimulatedDataset:
     """Return a dataset of the configured image size, classes and numbers of samples."""
-    del cores
     shape = (config.image_size, config.image_size, CHANNELS)
     numbers = (*shape, config.classes, config.train_samples, config.validation_samples)
     sha256 = content_sha256(("zeros", *numbers), 0, lambda _: ())

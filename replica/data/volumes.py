@@ -24,7 +24,7 @@ Floats = NDArray[np.float32]
 
 def load(config: DatasetConfig, cores: int) -> generated.GeneratedDataset:
     """Return a dataset of fields, float32 (size, size, size, 1), with two targets each."""
-    del cores  # One core generates thousands of fields of 16 cells per side per second.
+    # One core suffices: it generates thousands of fields of 16 cells per side per second.
 
     def fields(part: int, chosen: NDArray[np.intp]) -> Floats:
         targets = np.stack([generated.draw_targets(part, sample) for sample in chosen.tolist()])

@@ -252,7 +252,6 @@ def _centre(size: int) -> Cut:
     share = size / sample_order.resized_side(size)
 
     def cut(image: Tensor, crop: Tensor) -> Tensor:
-        del crop
         shape = _shape(image)
         shorter = tf.cast(tf.reduce_min(shape), tf.float64)
         side = tf.maximum(1, tf.cast(tf.round(shorter * share), tf.int32))

@@ -142,12 +142,10 @@ class Source(ABC, Generic[S]):
             unpacked: path of a folder for unpacked files; finished files there are reused.
             options: number of threads, and progress display.
         """
-        del unpacked, options
         yield
 
     def describe(self, folder: Path, written: Written[S]) -> DatasetInfo:
         """Return the description of the dataset from all its written shards, in their order."""
-        del folder
         counts = {
             part: sum(len(job.samples) for job, _ in written if job.part == part) for part in PARTS
         }
@@ -163,7 +161,6 @@ class Source(ABC, Generic[S]):
 
     def remark(self, written: Written[S]) -> str:
         """Return a remark on how samples were stored, or an empty string."""
-        del written
         return ""
 
 
@@ -195,7 +192,6 @@ class FileSource(Source[Path]):
     """Plural noun for the samples in the summary."""
 
     def __init__(self, folder: Path, options: staging.Options) -> None:
-        del options
         self.folders = (folder,)
         self.files = {part: self._files(folder / part) for part in PARTS}
         self.kind = self._load(self.files["train"][0]).kind

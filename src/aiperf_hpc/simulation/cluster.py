@@ -64,7 +64,6 @@ class FileServer:
 
     def sync(self, file: int) -> None:
         """Charge the time of one synced write; ``file`` is not actually synced."""
-        del file
         # Uses the start of the turn, not the task's own time: a task that spent time is ahead of
         # the others, and must not make the server appear busy to them until then.
         now = self._timeline.turn_began
@@ -119,7 +118,6 @@ class SimulatedHost(Host):
 
     def patience(self, give_up: Callable[[], bool]) -> BackoffRetry:
         """Return a retry that gives up at once: real waits would hold locks in virtual time."""
-        del give_up
         return BackoffRetry(lambda: True, clock=self.clock)
 
     def sync(self, file: int) -> None:
@@ -160,7 +158,6 @@ class SimulatedHost(Host):
         """Return no journal digest: digests of a simulated run prove nothing."""
 
     def available_bytes(self, ranks: int) -> int:
-        del ranks
         return int((self._cluster.manifest.config.engine.memory_limit_gib or DEFAULT_GIB) * 2**30)
 
     def usage(self) -> Usage:
@@ -172,7 +169,6 @@ class SimulatedHost(Host):
         self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
     ) -> Iterator[None]:
         """Run ``action`` periodically; its exceptions end the simulation."""
-        del failed
 
         def repeat() -> None:
             while True:
@@ -189,7 +185,6 @@ class SimulatedHost(Host):
         self, paths: RunPaths, seconds: float, append: Callable[[AnyEvent], object]
     ) -> AbstractContextManager[None]:
         """Record no telemetry: the node does not exist."""
-        del paths, seconds, append
         return nullcontext()
 
     @contextmanager
@@ -206,12 +201,10 @@ class SimulatedHost(Host):
             workers.end()
 
     def knowledge(self, paths: RunPaths, replica: str, retry: Retry) -> RunKnowledge:
-        del paths, replica, retry
         return self._knowledge
 
     def study(self, path: Path, retry: Retry, warn: Warn) -> BaseStorage:
         """Return a storage in memory, because a file would be synced several times per trial."""
-        del path, retry, warn
         return InMemoryStorage()
 
 
