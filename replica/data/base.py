@@ -146,11 +146,9 @@ class Dataset(Protocol):
         The order and the augmentation depend only on ``seed`` and ``epoch``. A rank receives its
         part of each batch of ``batch_size`` samples; empty parts are omitted.
         """
-        ...
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample exactly once, in a fixed order and without augmentation.
 
         A rank receives its part of each batch, as in ``train``.
         """
-        ...

@@ -101,7 +101,6 @@ class Baseline(Protocol):
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Yield the batches of an evaluation and measure them; earlier measurements are
         discarded."""
-        ...
 
     def measured(self) -> BaselineMeasured:
         """Return the result after all batches were evaluated.
@@ -109,7 +108,6 @@ class Baseline(Protocol):
         Raises:
             DatasetError: the batches did not contain all validation samples.
         """
-        ...
 
 
 class Tally:

@@ -15,19 +15,15 @@ class Clock(Protocol):
 
     def utc(self) -> float:
         """Return UTC seconds since 1970."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds of a monotonic clock with an arbitrary origin."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Sleep for a number of seconds; return immediately if it is negative."""
-        ...
 
     def wait(self, seconds: float, over: Callable[[], bool]) -> None:
         """Sleep for a number of seconds, or until ``over`` (polled several times per second)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,6 @@ class Codec(Protocol):
     @property
     def name(self) -> str:
         """Name of the dataset."""
-        ...
 
     def decode(self, content: memoryview, batch: Batch, at: int) -> None:
         """Decode a stored sample into its place in a batch.
@@ -240,11 +239,9 @@ class Codec(Protocol):
         Raises:
             ValueError: the sample is damaged or has another shape.
         """
-        ...
 
     def sha256(self, content: memoryview) -> str:
         """Return the SHA-256 of a stored sample's numbers. Raises ValueError like ``decode``."""
-        ...
 
 
 def load(codec: Codec, config: DatasetConfig, cores: int) -> ShardedDataset:

@@ -33,7 +33,6 @@ class Retry(Protocol):
 
     def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
         """Perform ``action``. Raises StorageError, with ``verb`` and ``what``, if it fails."""
-        ...
 
 
 def no_retry(action: Callable[[], T], what: str, verb: str = "write") -> T:

@@ -22,7 +22,6 @@ class Processes(Protocol):
 
     def totals(self) -> tuple[float, int]:
         """Return their total CPU seconds and the sum of their resident set sizes in bytes."""
-        ...
 
 
 class NodeMeter:

@@ -233,8 +233,7 @@ class HistoryState(RunState):
                 self.primary_described = event.description
             case records.ClocksRead(clocks=clocks):
                 self.primary_clocks.append(clocks)
-            case _:
-                pass  # Only the time of a heartbeat matters.
+            # Only the time of a heartbeat matters.
 
     def _witness(self, url: str) -> WitnessHistory:
         return self.witnesses.setdefault(url, WitnessHistory(url))
