@@ -81,8 +81,7 @@ class _ImagesInMemory:
         with self._making:
             if part not in self._images:
                 self._images[part] = self._made(part)
-        samples: Bytes = self._images[part][chosen]
-        return samples
+        return self._images[part][chosen]
 
     def _made(self, part: int) -> Bytes:
         every = np.arange(self._samples[part])

@@ -93,8 +93,7 @@ def field_words(name: str, cells: int, part: int, sample: int) -> NDArray[np.uin
 
 def _scaled(field: Floats, channel: Channel) -> Floats:
     factor = np.float32(1.0 / (channel.high - channel.low))
-    scaled: Floats = ((field - np.float32(channel.low)) * factor).astype(np.float32)
-    return scaled
+    return ((field - np.float32(channel.low)) * factor).astype(np.float32)
 
 
 def _background(name: str, cells: Map, part: int, sample: int) -> Floats:
