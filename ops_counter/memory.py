@@ -99,7 +99,3 @@ class MemoryLimit:
                 "there; lower the batch size or raise engine.memory_limit_gib"
             )
         return planned.model_copy(update={"batch_size": batch})
-
-    def fits_beside(self, graph: Graph, batch_size: int, taken: int) -> bool:
-        """Return whether a step with this batch size fits concurrently with a running training."""
-        return taken + self.needed(graph, batch_size) <= self.bytes

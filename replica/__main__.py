@@ -16,14 +16,8 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
+from aiperf_hpc import errors
 from aiperf_hpc.clock import SYSTEM
-from aiperf_hpc.errors import (
-    UNEXPECTED_STATUS,
-    UNSEEN_RUN_STATUS,
-    AIPerfError,
-    DeviceLostError,
-    RunDirectoryError,
-)
 from aiperf_hpc.host.machine import VisibleDevices
 from aiperf_hpc.host.schedulers import job_variable, node_name
 from aiperf_hpc.replica.engines.peaks import rank_peak
@@ -89,10 +83,10 @@ def _run(options: argparse.Namespace, own: ExitStack) -> int:
         near = _bind(options, manifest)
         own.enter_context(own_kernel_caches(os.environ))
         collective = load_collective(replica.collective, replica.ranks)
-    except RunDirectoryError as error:
+    except errors.RunDirectoryError as error:
         warn(f"{options.replica}: node {node_name()}: {error}")
-        return UNSEEN_RUN_STATUS
-    except AIPerfError as error:
+        return errors.UNSEEN_RUN_STATUS
+    except errors.AIPerfError as error:
         warn(f"{options.replica}: {error}")
         return error.exit_status
     share_cores(collective, near)
@@ -105,7 +99,7 @@ def _run(options: argparse.Namespace, own: ExitStack) -> int:
         if collective.size > 1:
             # The other ranks would wait for this one forever.
             traceback.print_exc()
-            collective.abort(UNEXPECTED_STATUS)
+            collective.abort(errors.UNEXPECTED_STATUS)
         raise
     finally:
         collective.close()
@@ -135,7 +129,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     cores = len(os.sched_getaffinity(0))
     local_rank, folders = ranks.collective.local_rank, manifest.folders(RunPaths(options.run_dir))
     facts: Facts = {}
-    failure: AIPerfError | None = None
+    failure: errors.AIPerfError | None = None
     probe: Buffer = None
     with background_thread() as background:
         try:
@@ -146,11 +140,11 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
             dataset = checked_dataset(manifest, cores).dataset
             facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
             probe = engine.probe()
-        except AIPerfError as error:
+        except errors.AIPerfError as error:
             failure = error
     try:
         ranks.handshake(facts, failure=failure, probe=probe)
-    except AIPerfError as error:
+    except errors.AIPerfError as error:
         warn(f"rank {ranks.collective.rank}: {error}")
         return 0
     ranks.exchange(imported_modules(ranks.collective.rank).model_dump_json())
@@ -178,7 +172,7 @@ def _lead(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> i
         others.callback(_dismiss, ranks)
         try:
             return _replica(options, manifest, ranks)
-        except DeviceLostError:
+        except errors.DeviceLostError:
             others.pop_all()  # They wait for this rank's device; the caller ends them.
             raise
 
@@ -198,7 +192,7 @@ def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -
         own = claim_incarnation(paths, options.replica, counted, BackoffRetry(lambda: False))
         who = Identity(options.replica, own)
         started = Replica(paths, manifest, who, Host(options.sharing, ranks.several), ranks)
-    except AIPerfError as error:
+    except errors.AIPerfError as error:
         warn(f"{options.replica}: {error}")
         return error.exit_status
     return started.run()
@@ -255,7 +249,7 @@ if __name__ == "__main__":
         status = main()
     except Exception:  # noqa: BLE001 -- printed in full, and in the exit status
         traceback.print_exc()
-        status = UNEXPECTED_STATUS
+        status = errors.UNEXPECTED_STATUS
     sys.stdout.flush()
     sys.stderr.flush()
     # Frameworks need seconds to shut down, which would count towards the run. All records are on

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import psutil
-from optuna.storages import BaseStorage
+from optuna.storages import BaseStorage, JournalStorage
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
@@ -36,7 +36,7 @@ from aiperf_hpc.replica.node_check import (
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.telemetry import node_telemetry, replica_tree
-from aiperf_hpc.replica.trials.hpo import journal_storage
+from aiperf_hpc.replica.trials.hpo import StudyLog
 from aiperf_hpc.run.clocks import ClockReading, Clocks, read_clock, read_clocks
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal_digest import JournalDigest, published
@@ -212,7 +212,7 @@ class Host:
 
         ``warn`` is called if its file was lost and had to be written anew.
         """
-        return journal_storage(path, retry, warn)
+        return JournalStorage(StudyLog(path, retry, warn))
 
 
 SEARCH_THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")

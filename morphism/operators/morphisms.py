@@ -450,15 +450,11 @@ def inherit(
 
 
 def grow_with_weights(
-    graph: Graph,
-    weights: Weights,
-    morphisms: Sequence[Morphism],
-    rng: np.random.Generator,
-    noise: float = 0.0,
+    graph: Graph, weights: Weights, morphisms: Sequence[Morphism], rng: np.random.Generator
 ) -> tuple[Graph, Weights]:
     """Return graph and weights after all ``morphisms``: ``grow`` and ``inherit`` in one."""
     graphs = generations(graph, morphisms)
-    return graphs[-1], inherit(graphs, weights, morphisms, rng, noise)
+    return graphs[-1], inherit(graphs, weights, morphisms, rng)
 
 
 def inserted_spatial_convs(graph: Graph) -> dict[str, int]:

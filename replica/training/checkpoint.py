@@ -20,16 +20,7 @@ from pydantic import ValidationError
 from aiperf_hpc.config import RetentionConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.weight_file import (
-    Warn,
-    Weights,
-    damaged,
-    expected_shapes,
-    ignore,
-    load_checked,
-    serialized,
-    stored_graph,
-)
+from aiperf_hpc.morphism.weights import weight_file
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.engines.optimizers import STEP
@@ -58,10 +49,12 @@ def serialized_training(state: TrainingState) -> bytes:
     """
     tensors = {**state.weights, **state.optimizer_state}
     texts = {"graph": state.graph.to_json(), "course": state.progress.model_dump_json()}
-    return serialized(tensors, texts)
+    return weight_file.serialized(tensors, texts)
 
 
-def load_training(path: Path, retry: Retry = no_retry, warn: Warn = ignore) -> TrainingState:
+def load_training(
+    path: Path, retry: Retry = no_retry, warn: weight_file.Warn = weight_file.ignore
+) -> TrainingState:
     """Read a checkpoint, and verify its checksums.
 
     Args:
@@ -72,18 +65,18 @@ def load_training(path: Path, retry: Retry = no_retry, warn: Warn = ignore) -> T
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    texts, tensors = load_checked(path, ("graph", "course"), retry, warn)
+    texts, tensors = weight_file.load_checked(path, ("graph", "course"), retry, warn)
     try:
         progress = TrialProgress.model_validate_json(texts["course"])
     except ValidationError as error:
-        raise damaged(path, f"its progress: {first_fault(error)}") from None
+        raise weight_file.damaged(path, f"its progress: {first_fault(error)}") from None
     try:
-        named = expected_shapes(Graph.from_json(texts["graph"])).keys()
+        named = weight_file.expected_shapes(Graph.from_json(texts["graph"])).keys()
     except GraphError as error:
-        raise damaged(path, error) from None
+        raise weight_file.damaged(path, error) from None
     weights = {name: array for name, array in tensors.items() if name in named}
     state = {key: array for key, array in tensors.items() if key not in named}
-    graph = stored_graph(path, texts["graph"], weights)
+    graph = weight_file.stored_graph(path, texts["graph"], weights)
     return TrainingState(progress, graph, weights, state)
 
 
@@ -102,7 +95,7 @@ class EpochEnd:
         self._progress = progress
 
     @cached_property
-    def weights(self) -> Weights:
+    def weights(self) -> weight_file.Weights:
         with self._watch.during(TimePhase.STORE):
             return self._network.weights()
 

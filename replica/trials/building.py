@@ -59,7 +59,8 @@ class TrialBuilder(ABC):
 
     def _warms_concurrently(self, graph: Graph, batch_size: int, running_bytes: int) -> bool:
         """Return whether to warm a network with its batch while a trial of this size trains."""
-        fits = self.trainer.memory.fits_beside(graph, batch_size, running_bytes)
+        memory = self.trainer.memory
+        fits = running_bytes + memory.needed(graph, batch_size) <= memory.bytes
         return fits and not self.engine.warms_alone
 
     def _supplied(self, built: BuiltTrial) -> BuiltTrial:

@@ -24,7 +24,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages import BaseStorage
 from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -46,20 +46,6 @@ Values = Mapping[str, Any]
 
 DRAWS = 8
 """Number of resamplings if the round has already tried a suggestion."""
-
-
-def journal_storage(path: Path, retry: Retry = no_retry, warn: Warn = ignore) -> BaseStorage:
-    """Return a new Optuna storage in journal format, with one writer.
-
-    Args:
-        path: file of the storage; an existing file is replaced.
-        retry: retries a failed write.
-        warn: called if the file was lost or changed, and was written anew.
-
-    Raises:
-        StorageError: the file cannot be written, now or on any later use of the storage.
-    """
-    return JournalStorage(_StudyLog(path, retry, warn))
 
 
 @dataclass(eq=False)
@@ -284,14 +270,24 @@ def _ratio(one: int, other: int) -> float:
     return max(one, other) / min(one, other)
 
 
-class _StudyLog(BaseJournalBackend):
+class StudyLog(BaseJournalBackend):
     """Backend of Optuna's journal storage with one writer.
 
     Optuna's own backend takes a lock, which one writer does not need, and leaves half a line if
     the disk fills. This one also keeps the log in memory, from which a lost file is rewritten.
     """
 
-    def __init__(self, path: Path, retry: Retry, warn: Warn) -> None:
+    def __init__(self, path: Path, retry: Retry = no_retry, warn: Warn = ignore) -> None:
+        """Replace the file, if it exists.
+
+        Args:
+            path: file of the storage.
+            retry: retries a failed write.
+            warn: called if the file was lost or changed, and was written anew.
+
+        Raises:
+            StorageError: the file cannot be written, now or on any later use.
+        """
         self._path = path
         self._retry = retry
         self._warn = warn

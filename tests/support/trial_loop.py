@@ -25,7 +25,7 @@ from aiperf_hpc.replica.search.worker import SearchWorker
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial, TrialResult
 from aiperf_hpc.replica.trials.building import OneRankBuilder
-from aiperf_hpc.replica.trials.hpo import journal_storage
+from aiperf_hpc.replica.trials.hpo import StudyLog
 from aiperf_hpc.replica.trials.loop import TrialLoop
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, Trial
@@ -122,7 +122,7 @@ class Bench:
             initial=self.initial,
             trainer=trainer,
             knowledge=RunKnowledge("r0", self.history, Digest(self.paths)),
-            study=journal_storage(self.paths.study("r0", attempt)),
+            study=optuna.storages.JournalStorage(StudyLog(self.paths.study("r0", attempt))),
             background=background or Immediate(),
             builder=kind(of_trainer, self.engine, self.dataset, trainer, background or Immediate()),
         )

@@ -21,7 +21,7 @@ from aiperf_hpc.config import HpoConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, grow, inserted_spatial_convs
 from aiperf_hpc.morphism.weights.weight_file import Warn, ignore
-from aiperf_hpc.replica.trials.hpo import Hpo, journal_storage, kernel_choices
+from aiperf_hpc.replica.trials.hpo import Hpo, StudyLog, kernel_choices
 from aiperf_hpc.run.storage import BackoffRetry, Retry, no_retry
 from aiperf_hpc.trial import Hyperparameters
 
@@ -42,7 +42,7 @@ def hpo_in(
 ) -> Hpo:
     """Return a study in ``folder`` for a machine with memory for batches up to ``largest``."""
     config = HpoConfig.model_validate({"startup_trials": startup, "space": space or {}})
-    storage = journal_storage(folder / "study.log", retry, warn)
+    storage = optuna.storages.JournalStorage(StudyLog(folder / "study.log", retry, warn))
     return Hpo(config, BASE, storage, "r0", seed, lambda graph, batch_size: batch_size <= largest)
 
 
