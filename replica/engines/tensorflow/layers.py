@@ -86,20 +86,13 @@ def _depthwise_conv2d(
     run: Pass, node: Node, layer: layers.DepthwiseConv2D, inputs: Tensors
 ) -> tf.Tensor:
     """Convolve. With a dilation, TensorFlow allows no stride, so all outputs are computed."""
-    source, stride, spread = inputs[0], layer.stride, layer.dilation
+    stride, spread = layer.stride, layer.dilation
     kernel = tf.transpose(run.read(node, "kernel"), [0, 1, 3, 2])
-    if stride > 1 and spread > 1:
-        dense = _depthwise(source, kernel, layer.kernel, 1, spread)
-        return dense[:, ::stride, ::stride]
-    return _depthwise(source, kernel, layer.kernel, stride, spread)
-
-
-def _depthwise(
-    source: tf.Tensor, kernel: tf.Tensor, size: int, stride: int, dilation: int
-) -> tf.Tensor:
-    padded = tf.pad(source, _symmetric(dilation * (size - 1) + 1))
-    strides = [1, stride, stride, 1]
-    return tf.nn.depthwise_conv2d(padded, kernel, strides, "VALID", dilations=[dilation] * 2)
+    padded = tf.pad(inputs[0], _symmetric(spread * (layer.kernel - 1) + 1))
+    step = stride if spread == 1 else 1
+    strides = [1, step, step, 1]
+    made = tf.nn.depthwise_conv2d(padded, kernel, strides, "VALID", dilations=[spread] * 2)
+    return made if step == stride else made[:, ::stride, ::stride]
 
 
 def _atrous_conv2d(run: Pass, node: Node, layer: layers.AtrousConv2D, inputs: Tensors) -> tf.Tensor:
