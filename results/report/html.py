@@ -41,6 +41,7 @@ from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.trainings import model_lines
+from aiperf_hpc.results.views.trial_status import trials_text
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.rules.judgement import IF_ASSURED
 from aiperf_hpc.trial import Machine
@@ -85,6 +86,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             nodes_plot=nodes_plot(document.elasticity, document.score.elapsed_seconds),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
             models=model_lines(document.models, document.metric),
+            trial_counts=trials_text(document.trials_by_state, ended=document.final),
             learning=learning_plot(
                 document.trials, document.best.trial if document.best else None, metric
             ),

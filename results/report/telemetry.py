@@ -243,7 +243,7 @@ def _peak(view: RunView, ops: float) -> PeakFraction | str:
     """Return the score relative to the machine's peak, or the reason why it is unknown."""
     path = view.paths.peaks
     if not path.exists():
-        return "the run has no peaks.json: `aiperf peaks --out RUN` on an idle machine"
+        return "run `aiperf peaks --out RUN` on an idle machine"
     machines = [r.machine for r in view.history.replicas.values() if r.machine is not None]
     if not machines:
         return "no replica has recorded its machine"

@@ -38,6 +38,7 @@ from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.trainings import model_lines
+from aiperf_hpc.results.views.trial_status import trials_text
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.rules.judgement import IF_ASSURED
 from aiperf_hpc.rules.rule import Division
@@ -220,16 +221,10 @@ def _summary(view: RunView) -> Iterator[tuple[str, str]]:
     """Yield titles and texts of the lines; further lines of a title have none."""
     final, status, metric = view.final(), view.status(view.until), view.quality_metric
     ended = view.history.end_utc is not None
-    states = dict(status.trials_by_state)
-    queued = states.pop("queued")
-    counted = [f"{number} {state}" for state, number in states.items() if number]
-    if queued:
-        outcome = "not trained" if ended else "queued"
-        counted.append(f"{queued} candidate{'s' * (queued > 1)} {outcome}")
     yield "Time", duration(final.elapsed)
     yield from (("Queue", line) for line in clock_lines(status.clock))
     yield "Operations", f"{si(final.operations, '')}  ({final.operations:,})"
-    yield "Trials", ", ".join(counted) or "none"
+    yield "Trials", trials_text(status.trials_by_state, ended=ended)
     yield from _training(view)
     for place, line in enumerate(model_lines(status.models, status.metric)):
         yield "" if place else "Models", line

@@ -45,7 +45,7 @@ from aiperf_hpc.results.views.trainings import (
     models_status,
     training_times,
 )
-from aiperf_hpc.results.views.trial_status import TrialStatus, trial_statuses
+from aiperf_hpc.results.views.trial_status import QUEUED, TrialStatus, trial_statuses
 from aiperf_hpc.results.views.witnesses import WitnessStatus, witnesses_of
 from aiperf_hpc.rules.judgement import Judgement, judge, judge_briefly
 from aiperf_hpc.rules.rule import Rule, Violation, violations_of
@@ -426,7 +426,7 @@ class RunView:
     def _by_state(self) -> dict[str, int]:
         states = Counter(trial.state.value for trial in self.history.trials.values())
         queued = sum(self.history.stock(r) for r in self.history.replicas)
-        return {"queued": queued, **states}
+        return {QUEUED: queued, **states}
 
     @property
     def quality_metric(self) -> QualityMetric:

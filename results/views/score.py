@@ -60,7 +60,7 @@ class ScoreSeries:
         return score_series(history, recorded, score_times(history, interval_hours))
 
     def _both(self) -> tuple[int, list[ScoreStatus], list[ScoreStatus]]:
-        """Return the official points and the curve in one pass over all records."""
+        """Return the score points and the curve in one pass over all records."""
         history = self._history
         if self._computed is None or self._computed[0] != history.record_count:
             official = score_times(history, self._interval)

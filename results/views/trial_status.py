@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -11,6 +11,8 @@ from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.trial import DatasetInfo, MorphismData, Value
 
+QUEUED = "queued"
+"""Key of the queued candidates among the numbers of trials by state."""
 NO_SAMPLES = (0, 0)
 """Numbers of training and validation samples."""
 
@@ -131,3 +133,14 @@ def epochs_trained(trial: Trial, dataset: DatasetInfo | None) -> EpochsTrained:
         return EpochsTrained(evaluated, 0.0)
     since = trial.train_samples - len(trial.evaluations) * dataset.train_samples
     return EpochsTrained(evaluated, min(1.0, max(0.0, since / dataset.train_samples)))
+
+
+def trials_text(by_state: Mapping[str, int], *, ended: bool) -> str:
+    """Return the number of trials by state, and the candidates that wait, or waited, for one."""
+    counts = [
+        f"{number} {state}" for state, number in by_state.items() if number and state != QUEUED
+    ]
+    if queued := by_state.get(QUEUED):
+        outcome = "not trained" if ended else "queued"
+        counts.append(f"{queued} candidate{'s' * (queued > 1)} {outcome}")
+    return ", ".join(counts) or "none"

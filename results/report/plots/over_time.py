@@ -29,7 +29,7 @@ from aiperf_hpc.rules.validity.result import MOST_ERROR
 
 T = TypeVar("T")
 MOST_MARKS = 120
-"""Maximum number of marked official points; more would hide the curve."""
+"""Maximum number of marked score points; more would hide the curve."""
 MOST_STEPS = 300
 """Maximum number of drawn intervals; more are merged."""
 MOST_OF_CURVE = 360
@@ -64,7 +64,7 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
 
 
 def interval_ops(official: Sequence[ScoreStatus]) -> list[float]:
-    """Return the operations per second of each interval between official points."""
+    """Return the operations per second of each interval between score points."""
     before, rates = (0.0, 0), []
     for point in official:
         seconds, operations = point.elapsed_seconds - before[0], point.operations - before[1]
@@ -112,7 +112,7 @@ def _score_plot(
         style = "steps-post" if is_share else "default"
         axes.plot(times, scaled(values, factor), color=CURVE, drawstyle=style, label="curve")
         points = every(marks, step), every(scaled(marked, factor), step)
-        mark_points(axes, *points, label="official points")
+        mark_points(axes, *points, label="score points")
         last = marked[-1]
         name_last(axes, marks[-1], last / factor, _say(last, measured_in))
         axes.set(xlim=(0.0, marks[-1]), xlabel=f"{unit} since the start")
@@ -135,7 +135,7 @@ def _limit(axes: Axes) -> None:
     axes.set_ylim(0.0, max(axes.get_ylim()[1], limit * 1.15))
     axes.axhline(limit, color=LIMIT, linewidth=1.0, linestyle=IDEAL, zorder=1)
     place = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
-    name_point(axes, f"at most {limit:g}% is valid", (1.0, limit), (0, 3), **place, color=LIMIT)
+    name_point(axes, f"limit: {limit:g}%", (1.0, limit), (0, 3), **place, color=LIMIT)
 
 
 def _say(value: float, unit: str) -> str:
@@ -151,7 +151,7 @@ def _caption(together: int, step: int) -> str:
             f"second of {which}."
         )
     if step > 1:
-        said.append(f"One official point in {step} is marked.")
+        said.append(f"One score point in {step} is marked.")
     return " ".join(said)
 
 
@@ -200,7 +200,7 @@ def telemetry_plots(telemetry: TelemetryReport | None) -> list[Plot]:
 _TOGETHER = (
     ("power", "Power", "Sum of all metered components of all nodes.", "W", "power_watts"),
     ("network", "Networks",
-     "Received and sent by all nodes, by interfaces and by verbs.", "B/s", "network_rate"),
+     "Received and sent by all nodes, over network interfaces and RDMA.", "B/s", "network_rate"),
     ("disk", "Disks",
      "Read and written by the block devices of all nodes.", "B/s", "disk_rate"),
 )  # fmt: skip

@@ -72,7 +72,8 @@ def learning_plot(
             name_last(axes, epochs[-1], values[-1], chosen.id)
         drawn = [*shown, *([chosen] if chosen is not None else [])]
         axes.set_ylim(*_limits([factor * value for trial in drawn for value in trial.qualities]))
-        axes.set_xlim(0.0, max(trial.first_epoch + len(trial.qualities) for trial in drawn))
+        last = max(trial.first_epoch + len(trial.qualities) - 1 for trial in drawn)
+        axes.set_xlim(0.5, last + 0.5)
         label = f"{metric.label}, %" if factor > 1.0 else metric.label
         axes.set(xlabel="epoch of the trial", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -235,7 +236,7 @@ def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
         mark_points(axes, numbers, reached, markerfacecolor=CURVE, gid="reached", label="reached")
         axes.plot(numbers, list(accumulate(reached, max)), color=CURVE, linewidth=1.0, alpha=0.5)
         axes.set_ylim(*_accuracies(expected, spread, [*reached, *predicted]))
-        axes.set(xlim=(0.0, len(shown) + 1.0), xlabel="candidates in order of time")
+        axes.set(xlim=(0.5, len(shown) + 0.5), xlabel="candidates in order of time")
         axes.set_ylabel("accuracy, %")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     words = (

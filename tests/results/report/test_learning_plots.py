@@ -51,8 +51,7 @@ def test_every_trial_that_was_evaluated_has_a_line_by_its_own_epochs() -> None:
     assert plot is not None
     assert sorted(count for count in lines(plot.svg) if count in (2, 3))[-1] == 3
     (epochs,) = ticks(plot.svg, "x")
-    assert [tick.value for tick in epochs][0] == 0
-    assert epochs[-1].value == 6
+    assert [tick.value for tick in epochs] == [1, 2, 3, 4, 5]
     assert ">b<" in plot.svg
     assert list(csv.reader(io.StringIO(plot.csv))) == [
         ["series", "epoch of the trial", "accuracy, %"],

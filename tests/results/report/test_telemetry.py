@@ -66,7 +66,7 @@ def test_what_is_absent_is_stated_once_for_equal_nodes(telemetry: TelemetryRepor
 def test_the_share_of_the_peak_is_of_all_ranks_parts(tmp_path: Path) -> None:
     view = viewed(tmp_path)
     without = telemetry_report(view, START, view.final()).peak_unavailable_reason
-    assert without.startswith("the run has no peaks.json")
+    assert without.startswith("run `aiperf peaks --out RUN`")
     reading = Reading(size="1", amount=1, median=9e9, best=1e10, worst=8e9, repetitions=3)
     peaks = Peaks(
         utc=1.0,
@@ -126,6 +126,6 @@ def test_the_page_shows_energy_with_its_label_and_what_is_missing(
     page = render(document.model_copy(update={"telemetry": telemetry}), [])
     assert "540 kJ (estimated), 1.80 kW on average" in page
     assert "the processors of n, m: energy_uj: Permission denied" in page
-    assert "none: the run has no peaks.json" in page
+    assert "not measured: run `aiperf peaks --out RUN`" in page
     for number in range(1, 6):
         assert f'id="telemetry-{number}"' in page

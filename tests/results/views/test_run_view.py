@@ -27,6 +27,7 @@ from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.views.replica_status import ReplicaStatus
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
+from aiperf_hpc.results.views.trial_status import trials_text
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.liveness import LAG_SECONDS
@@ -148,6 +149,13 @@ def test_candidates_in_stock_are_queued(tmp_path: Path) -> None:
     status = RunView.read(run.paths).status(run.now)
     assert status.trials_by_state == {"queued": 0, "compiling": 2}
     assert status.rounds == {"r0": 2}
+
+
+def test_candidates_that_are_left_at_the_end_were_not_trained() -> None:
+    states = {"queued": 1, "completed": 2, "failed": 0}
+    assert trials_text(states, ended=False) == "2 completed, 1 candidate queued"
+    assert trials_text(states, ended=True) == "2 completed, 1 candidate not trained"
+    assert trials_text({}, ended=True) == "none"
 
 
 def test_the_states_of_a_replica(tmp_path: Path) -> None:
