@@ -57,14 +57,17 @@ export function compareView(main, frame, names) {
 }
 
 function verdict({ comparable, reasons, notes }) {
-  return h("div", { class: `verdict ${comparable ? "good" : "bad"}` }, h("strong", {}, comparable ? "Comparable" : "Not comparable"),
-    h("ul", {}, [...reasons, ...notes].map((reason) => h("li", {}, reason))));
+  return [
+    h("div", { class: `verdict ${comparable ? "good" : "bad"}` }, h("strong", {}, comparable ? "Comparable" : "Not comparable"),
+      reasons.length ? h("ul", {}, reasons.map((reason) => h("li", {}, reason))) : null),
+    notes.length ? h("ul", { class: "notes" }, notes.map((note) => h("li", {}, note))) : null,
+  ];
 }
 
 function figures({ sides }, quantities) {
   const columns = [["Figure", "short"], ...sides.map(({ name }) => [name, "number"])];
   const rows = quantities.filter(({ name }) => name in sides[0].figures).map((quantity) =>
-    [quantity.title, ...sides.map(({ figures: found }) => quantityText(quantity, found[quantity.name]?.mean ?? null))]);
+    [quantity.title, ...sides.map(({ figures: found }) => found[quantity.name] ? quantityText(quantity, found[quantity.name].mean) : quantity.name === "joules" ? "not measured" : "–")]);
   const phases = [...new Set(sides.flatMap((side) => Object.keys(side.time_fractions)))].map((phase) =>
     [`Time: ${phase}`, ...sides.map((side) => percent(side.time_fractions[phase] ?? 0, 1))]);
   return table("Figures of the runs", columns, [...rows, ...phases], "stack");

@@ -7,7 +7,7 @@ import { submitForm } from "./form.js";
 import { duration, metricLabel, moment, number, percent, quality, quantityText, whole } from "./format.js";
 
 const INTERVAL_MILLISECONDS = 1000;
-const HEADINGS = { regulated: "Regulated", error: "Reached" };
+const HEADINGS = { regulated: "Regulated", error: "Best quality" };
 const KEYS = {
   name: (run) => run.name, state: (run) => run.state, time: (run) => run.score.elapsed_seconds,
   replicas: (run) => run.resources.replicas, workload: (run) => run.workload, started: (run) => run.started_utc ?? Infinity, rules: (run) => run.violated_rules.length,
@@ -114,7 +114,7 @@ function row(run, quantities, chosen) {
     ...quantities.map((quantity) => quantity.name === "error" ? reached(run) : quantityText(quantity, run.figures[quantity.name])),
     [bar(run.score.elapsed_seconds / (run.hours * 3600), `Time of ${run.name}`),
       h("span", {}, `${duration(run.score.elapsed_seconds)} of ${duration(run.hours * 3600)}`)],
-    placed(run.resources), run.workload, moment(run.started_utc), rules(run.violated_rules),
+    placed(run.resources), [run.workload, h("span", { class: "of" }, [run.dataset, run.preset].filter(Boolean).join(", "))], moment(run.started_utc), rules(run.violated_rules),
   ];
 }
 

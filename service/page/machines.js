@@ -37,13 +37,25 @@ function utilization(node) {
   return value === null ? null : value / 100;
 }
 
+/** Return a status with states of its replicas that a reader understands. */
+export function worded(status) {
+  const other = status.remaining_seconds > 0 ? "other work" : "shutting down";
+  return { ...status, replicas: status.replicas.map((replica) => (replica.state === "other" ? { ...replica, state: other } : replica)) };
+}
+
+/** Return whether replicas have candidates that may still be trained. */
+export function queues({ models, state }) {
+  return !models && state !== "ended";
+}
+
 /** Return the map's legend and the table; null before the first replica. */
-export function machines({ replicas, telemetry, models }, nodes, by) {
+export function machines(status, nodes, by) {
+  const { replicas, telemetry } = status;
   if (!nodes.length) return null;
   const shown = [...nodes].sort((a, b) => Number(b.replicas.some(troubled)) - Number(a.replicas.some(troubled))).slice(0, ROWS);
   return [
     legend(nodes, by),
-    table("Machines", COLUMNS, shown.map((each) => row(each, !models)), "machines stack", { keys: shown.map(({ host }) => host) }),
+    table("Machines", COLUMNS, shown.map((each) => row(each, queues(status))), "machines stack", { keys: shown.map(({ host }) => host) }),
     h("p", { class: "lead", id: "energy" }, states(replicas), summary(telemetry, nodes.length)),
   ];
 }

@@ -34,6 +34,7 @@ const frame = {
     unread = refused && error.status === 401;
     askForToken();
     connection.hidden = error === null;
+    main.classList.toggle("missing", refused && error.status === 404);
     live.className = error === null ? "live" : "lost";
     show(live, error === null ? "live" : "not live");
     if (error !== null) show(connection, refused ? error.message : `Connection lost, trying again: ${error.message}`);
@@ -58,14 +59,26 @@ function decoded(part) {
   }
 }
 
+/** Show that the address has no view. */
+function missing() {
+  const idle = () => {};
+  main.replaceChildren();
+  frame.title("Not found");
+  frame.connection(new Refused(404, `There is no page at ${location.hash}. The addresses are #/, #/runs/RUN and #/compare/RUN/RUN.`));
+  return { open: idle, close: idle, end: idle };
+}
+
 function route() {
   if (location.hash && !location.hash.startsWith("#/")) return;
   const [kind, ...rest] = place();
-  const [address, make] = kind === "compare" ? [`compare/${rest.join("/")}`, () => compareView(main, frame, rest)]
-    : kind === "runs" && rest.length ? [`runs/${rest[0]}`, () => runView(main, frame, rest[0])] : ["", () => listView(main, frame)];
+  const [address, make] = kind === undefined ? ["", () => listView(main, frame)]
+    : kind === "runs" && rest.length ? [`runs/${rest[0]}`, () => runView(main, frame, rest[0])]
+      : kind === "compare" && rest.length > 1 ? [`compare/${rest.join("/")}`, () => compareView(main, frame, rest)] : [location.hash, missing];
   if (address !== shown) {
     view?.end();
     forgetCharts();
+    main.classList.remove("missing");
+    connection.hidden = true;
     [shown, view] = [address, make()];
     if (!document.hidden) view.open();
   }

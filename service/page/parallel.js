@@ -159,11 +159,12 @@ function plain(value) {
   return value === null ? "none" : typeof value === "object" ? JSON.stringify(value) : value;
 }
 
-/** Return the values that have a label: those at least 40 pixels apart. */
+/** Return the values that have a label: both ends, and values between them at least 40 pixels apart. */
 function marks({ values, up }) {
+  const top = up(values.at(-1));
   let last = Infinity;
-  return values.filter((value) => {
-    const far = last - up(value) >= 40;
+  return values.filter((value, place) => {
+    const far = place === values.length - 1 || (last - up(value) >= 40 && up(value) - top >= 40);
     if (far) last = up(value);
     return far;
   });

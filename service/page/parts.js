@@ -8,7 +8,7 @@ const SHOWN_PROBLEMS = 20;
 
 /** Return the line below the run's name. */
 export function subtitle(status) {
-  const facts = [status.resources.summary, `${+(status.hours).toFixed(4)}\u00a0h requested`,
+  const facts = [status.resources.summary, `${duration(status.hours * 3600)} requested`,
     status.simulated ? "simulated" : null, status.machine || null,
     status.clock ? `${duration(status.clock.queue_seconds)} in the queue, not charged` : null];
   return [state(status.state), facts.filter(Boolean).map((fact) => h("span", {}, fact))];
@@ -121,17 +121,17 @@ const FLIGHT = [["Trial", "short"], ["Replica"], ["Round", "number"], ["State"],
 export function inFlight({ trials, total }, { run, status }) {
   if (!total) return null;
   return [
-    table("Trials in progress", FLIGHT, trials.map((each) => flight(each, run, status.metric)), "flight stack", { keys: trials.map(({ trial }) => trial.id) }),
+    table("Trials in progress", FLIGHT, trials.map((each) => flight(each, run, status)), "flight stack", { keys: trials.map(({ trial }) => trial.id) }),
     total > trials.length ? h("p", { class: "lead" }, `The first ${trials.length} of ${whole(total)}.`) : null,
   ];
 }
 
-function flight({ trial, epoch, epoch_fraction: fraction, remaining_seconds: left }, run, metric) {
+function flight({ trial, epoch, epoch_fraction: fraction, remaining_seconds: left }, run, { metric, remaining_seconds: most }) {
   const done = (epoch - 1 + fraction) / trial.epoch_limit;
   return [
     trialLink(run, trial.id), trial.replica, `${trial.round} ${trial.phase}`, trial.state,
     [bar(done, `Epochs of ${trial.id}`), h("span", {}, `${epoch} of ${trial.epoch_limit}, ${percent(fraction, 0)} of it`)],
-    quality(trial.best_quality, metric), duration(trial.seconds), duration(left),
+    quality(trial.best_quality, metric), duration(trial.seconds), duration(left === null ? null : Math.min(left, most)),
   ];
 }
 

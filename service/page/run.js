@@ -1,9 +1,9 @@
 /** One run: the events of the service, and the parts that are requested when they come. */
 
-import { Refused, headlineQuantities, listen, ofRun, text } from "./api.js";
+import { headlineQuantities, listen, ofRun, text } from "./api.js";
 import { obey, possible, runChanges } from "./changes.js";
 import { h, reordered, show } from "./dom.js";
-import { machines, nodeAt, nodeText, nodesOf, paintMap, telemetry } from "./machines.js";
+import { machines, nodeAt, nodeText, nodesOf, paintMap, queues, telemetry, worded } from "./machines.js";
 import { parallel, selectRanges } from "./parallel.js";
 import { alerts, events, files, headline, inFlight, output, subtitle } from "./parts.js";
 import { CURVE, progress } from "./progress.js";
@@ -91,7 +91,8 @@ export function runView(main, frame, name) {
     show(part(which), content ?? (none ? h("p", { class: "none" }, none) : null));
   }
 
-  function drawMachines(status) {
+  function drawMachines(answer) {
+    const status = worded(answer);
     nodes = nodesOf(status);
     offer(hosts, nodes.map(({ host }) => host));
     offer(replicas, ["", ...status.replicas.map(({ id }) => id)]);
@@ -112,7 +113,7 @@ export function runView(main, frame, name) {
 
   function selectNode() {
     const found = nodes.find(({ host }) => host === hosts.value);
-    show(part("node"), found ? nodeText(found, !context.status.models) : "");
+    show(part("node"), found ? nodeText(found, queues(context.status)) : "");
     const each = named("telemetry");
     const host = found?.node ? found.host : null;
     part("telemetry").hidden = host === null;
@@ -121,7 +122,6 @@ export function runView(main, frame, name) {
   }
 
   function lost(error) {
-    if (error instanceof Refused && error.status === 404) show(part("alerts"), note(error.message));
     frame.connection(error);
   }
 

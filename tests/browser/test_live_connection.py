@@ -75,6 +75,6 @@ def test_what_is_wrong_with_a_run_is_said(page: Page, live: LiveRun) -> None:
     live.damage("r0")
     page.shows("#problems", "not a record")
     page.open("#/runs/none")
-    page.shows("[data-part=alerts]", "there is no run 'none'")
+    page.shows("#connection", "there is no run 'none'")
     assert all("404" in each for each in page.browser.complaints)
     page.browser.complaints.clear()
