@@ -21,14 +21,12 @@ from aiperf_hpc.service.answers.base import Answer
 from aiperf_hpc.service.answers.progress import Quantities, quantities
 from aiperf_hpc.service.answers.progress import status as run_status
 from aiperf_hpc.service.control_routes import control_routes, queue_routes
-from aiperf_hpc.service.documentation import POLICY, page
+from aiperf_hpc.service.documentation import POLICY, describe, page
 from aiperf_hpc.service.metrics import Measured, exposition, new_registry
-from aiperf_hpc.service.openapi import describe
 from aiperf_hpc.service.page_routes import page_routes
-from aiperf_hpc.service.primaries import Primaries
 from aiperf_hpc.service.problem import add_problem_handlers, problems
 from aiperf_hpc.service.read_routes import compare_routes, only_run_routes, run_routes
-from aiperf_hpc.service.run_queue import RunQueue
+from aiperf_hpc.service.run_queue import Primaries, RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns, RunList, Runs
 from aiperf_hpc.service.stream import OpenStreams
 

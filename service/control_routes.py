@@ -12,9 +12,8 @@ from pydantic import Field
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.answers.base import Answer
-from aiperf_hpc.service.primaries import Primaries
 from aiperf_hpc.service.problem import conflict, problems
-from aiperf_hpc.service.run_queue import RunQueue
+from aiperf_hpc.service.run_queue import Primaries, RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns, RunName, Runs
 from aiperf_hpc.service.submission import Presets, Queue, Submission, Submitted, presets
 from aiperf_hpc.untrusted.bounds import MOST_NODES

@@ -15,28 +15,10 @@ from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.comparison import Comparison, compare
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.service.answers import candidates, machines, progress, trials
 from aiperf_hpc.service.answers.base import Limit, Loading, Question
-from aiperf_hpc.service.answers.candidates import CandidatesQuestion, TreeQuestion
 from aiperf_hpc.service.answers.events import Events, EventsQuery, EventsQuestion
-from aiperf_hpc.service.answers.files import FileQuestion, Files, files
-from aiperf_hpc.service.answers.machines import (
-    OutputQuestion,
-    ReplicaDetail,
-    ReplicaOutput,
-    ReplicaQuestion,
-    TelemetryQuestion,
-    configuration,
-    machine,
-    replicas,
-)
-from aiperf_hpc.service.answers.progress import ScoreQuestion, status, time
-from aiperf_hpc.service.answers.progress import summary as summary_
-from aiperf_hpc.service.answers.trials import (
-    InFlightQuestion,
-    TrialDetail,
-    TrialQuestion,
-    TrialsQuestion,
-)
+from aiperf_hpc.service.answers.files import FileQuestion, files
 from aiperf_hpc.service.problem import ProblemError, problems
 from aiperf_hpc.service.runs import RunName, Runs
 from aiperf_hpc.service.served_run import ServedRun
@@ -71,22 +53,22 @@ class Route(NamedTuple):
 
 
 STATUS_ROUTES = (
-    Route("/status", "status", status),
-    Route("/score", "score_", ScoreQuestion),
-    Route("/trials", "trials", TrialsQuestion),
+    Route("/status", "status", progress.status),
+    Route("/score", "score_", progress.ScoreQuestion),
+    Route("/trials", "trials", trials.TrialsQuestion),
 )
 """Routes that also exist without the run's name if the service has a single run."""
-TRIAL_ROUTES = (
-    Route("/in-flight", "in_flight", InFlightQuestion),
-    Route("/candidates", "candidates", CandidatesQuestion),
-    Route("/tree", "tree", TreeQuestion),
-    Route("/replicas", "replicas_", replicas),
-)
-MACHINE_ROUTES = (
-    Route("/machine", "machine_", machine),
-    Route("/time", "time_", time),
-    Route("/telemetry", "telemetry", TelemetryQuestion),
-    Route("/configuration", "configuration_", configuration),
+ROUTES = (
+    *STATUS_ROUTES,
+    Route("/in-flight", "in_flight", trials.InFlightQuestion),
+    Route("/candidates", "candidates", candidates.CandidatesQuestion),
+    Route("/tree", "tree", candidates.TreeQuestion),
+    Route("/replicas", "replicas_", machines.replicas),
+    Route("/machine", "machine_", machines.machine),
+    Route("/time", "time_", progress.time),
+    Route("/telemetry", "telemetry", machines.TelemetryQuestion),
+    Route("/configuration", "configuration_", machines.configuration),
+    Route("/files", "files_", files),
 )
 
 
@@ -123,14 +105,9 @@ def run_routes(runs: Runs) -> APIRouter:
         return await _reader_of(run, runs)
 
     router = APIRouter(responses=RESPONSES)
-    _add_routes(router, reader, STATUS_ROUTES)
-    _add_trial(router, reader)
-    _add_routes(router, reader, TRIAL_ROUTES)
-    _add_replica(router, reader)
-    _add_output(router, reader)
-    _add_routes(router, reader, MACHINE_ROUTES)
+    _add_routes(router, reader, ROUTES)
+    _add_items(router, reader)
     _add_events(router, reader)
-    _add_files(router, reader)
     return router
 
 
@@ -189,35 +166,48 @@ def _with_parameters(
     return answer
 
 
-def _add_trial(router: APIRouter, reader: Dependency) -> None:
-    @router.get("/trials/{trial}", response_model=TrialDetail)
+def _add_items(router: APIRouter, reader: Dependency) -> None:
+    @router.get("/trials/{trial}", response_model=trials.TrialDetail)
     async def trial(
         reader: Annotated[Reader, Depends(reader)],
         trial: Annotated[str, Path(description="The trial's name.", examples=["r0-t001"])],
     ) -> Response:
         """Return one trial with its learning curve and its layers."""
-        return await reader.answer(TrialQuestion(trial))
+        return await reader.answer(trials.TrialQuestion(trial))
 
-
-def _add_replica(router: APIRouter, reader: Dependency) -> None:
-    @router.get("/replicas/{replica}", response_model=ReplicaDetail)
+    @router.get("/replicas/{replica}", response_model=machines.ReplicaDetail)
     async def replica(
         reader: Annotated[Reader, Depends(reader)],
         replica: ReplicaName,
     ) -> Response:
         """Return one replica with its host and its time split."""
-        return await reader.answer(ReplicaQuestion(replica))
+        return await reader.answer(machines.ReplicaQuestion(replica))
 
-
-def _add_output(router: APIRouter, reader: Dependency) -> None:
-    @router.get("/replicas/{replica}/output", response_model=ReplicaOutput)
+    @router.get("/replicas/{replica}/output", response_model=machines.ReplicaOutput)
     async def output(
         reader: Annotated[Reader, Depends(reader)],
         replica: ReplicaName,
         limit: Annotated[Limit, Query(description="Maximum number of returned lines.")] = 200,
     ) -> Response:
         """Return the last lines of a replica's output, from at most its last 256 KiB."""
-        return await reader.answer(OutputQuestion(replica, limit))
+        return await reader.answer(machines.OutputQuestion(replica, limit))
+
+    @router.get(
+        "/files/{file}",
+        status_code=200,
+        response_class=FileResponse,
+        responses={200: {"description": "The file", "content": {"*/*": {}}}},
+    )
+    async def file(
+        reader: Annotated[Reader, Depends(reader)],
+        file: Annotated[str, Path(description="The file's name.", examples=["report.html"])],
+    ) -> Response:
+        """Return a file of the report. Its scripts are isolated from the service."""
+        found = await reader.ask(FileQuestion(file))
+        if found is None:
+            return _loading(reader.run)
+        headers = {"Content-Security-Policy": SANDBOX, "X-Content-Type-Options": "nosniff"}
+        return FileResponse(found.path, media_type=found.file.media_type, headers=headers)
 
 
 def _add_events(router: APIRouter, reader: Dependency) -> None:
@@ -258,35 +248,12 @@ def _add_events(router: APIRouter, reader: Dependency) -> None:
         """
         last = request.headers.get("Last-Event-ID", "")
         known = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else after
+        question = progress.summary if summary else progress.status
         return EventStream(
-            run_stream(reader.run, known, seconds, summary_ if summary else status),
+            run_stream(reader.run, known, seconds, question),
             request.app.state.ending,
             open_streams=request.app.state.streams,
         )
-
-
-def _add_files(router: APIRouter, reader: Dependency) -> None:
-    @router.get("/files", response_model=Files)
-    async def files_(reader: Annotated[Reader, Depends(reader)]) -> Response:
-        """Return the names of the report's files, and run.yaml."""
-        return await reader.answer(files)
-
-    @router.get(
-        "/files/{file}",
-        status_code=200,
-        response_class=FileResponse,
-        responses={200: {"description": "The file", "content": {"*/*": {}}}},
-    )
-    async def file(
-        reader: Annotated[Reader, Depends(reader)],
-        file: Annotated[str, Path(description="The file's name.", examples=["report.html"])],
-    ) -> Response:
-        """Return a file of the report. Its scripts are isolated from the service."""
-        found = await reader.ask(FileQuestion(file))
-        if found is None:
-            return _loading(reader.run)
-        headers = {"Content-Security-Policy": SANDBOX, "X-Content-Type-Options": "nosniff"}
-        return FileResponse(found.path, media_type=found.file.media_type, headers=headers)
 
 
 def compare_routes(runs: Runs) -> APIRouter:

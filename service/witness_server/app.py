@@ -20,10 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aiperf_hpc import __version__
 from aiperf_hpc.run.journal_digest import JournalDigest, RunId, Statement
 from aiperf_hpc.service.access import BodyLimit
-from aiperf_hpc.service.connection import Connection
 from aiperf_hpc.service.endpoint import Endpoint
 from aiperf_hpc.service.problem import ProblemError, add_problem_handlers, problem_response
-from aiperf_hpc.service.server import Server, listen, url_of
+from aiperf_hpc.service.server import Connection, Server, listen, url_of
 from aiperf_hpc.service.witness_server.log import WitnessLog
 from aiperf_hpc.trial import Value
 

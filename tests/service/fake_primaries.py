@@ -10,7 +10,7 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.primary.control.prepare import make_run_directory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.service.primaries import Primaries, Process
+from aiperf_hpc.service.run_queue import Primaries, Process
 from aiperf_hpc.service.submission import Submission
 
 

@@ -15,8 +15,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
 from aiperf_hpc.service.endpoint import Tokens
-from aiperf_hpc.service.primaries import Primaries
-from aiperf_hpc.service.run_queue import RunQueue
+from aiperf_hpc.service.run_queue import Primaries, RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns, Runs
 from aiperf_hpc.service.served_run import Readers
 

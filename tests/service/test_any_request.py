@@ -21,7 +21,7 @@ from tests.service.serving import serving_queue
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.service.primaries import Process
+from aiperf_hpc.service.run_queue import Process
 
 FEW, MANY = 3, 700
 """Requests of each operation."""

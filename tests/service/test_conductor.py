@@ -24,9 +24,8 @@ from aiperf_hpc.run.requests import ScaleRequest
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
 from aiperf_hpc.service.endpoint import Tokens
-from aiperf_hpc.service.primaries import Primaries
 from aiperf_hpc.service.problem import Problem
-from aiperf_hpc.service.run_queue import RunQueue, owned
+from aiperf_hpc.service.run_queue import Primaries, RunQueue, owned
 from aiperf_hpc.service.runs import FolderOfRuns, OneRun
 from aiperf_hpc.service.submission import Submission
 
@@ -217,7 +216,7 @@ def test_stop_requests(
 ) -> None:
     commands: list[str] = []
     monkeypatch.setattr(
-        "aiperf_hpc.service.primaries.start_command",
+        "aiperf_hpc.service.run_queue.start_command",
         lambda command, paths: commands.append(command) or Played(),  # type: ignore[func-returns-value]
     )
     write_run(tmp_path / "ended", SMALL)
@@ -290,7 +289,7 @@ def test_a_run_that_has_ended_is_not_resumed(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = "aiperf_hpc.service.primaries"
+    where = "aiperf_hpc.service.run_queue"
     described = DATASET.model_copy(update={"sha256": "d" * 64})
     monkeypatch.setattr(f"{where}.describe_dataset", lambda config: described)
     settings = {"training": {"batch_size": 48}}

@@ -16,7 +16,7 @@ from tests.support.run_factory import Plan, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.support.witness import listening
 
-from aiperf_hpc.service import connection
+from aiperf_hpc.service import server as served
 from aiperf_hpc.service.runs import runs_in
 from aiperf_hpc.service.server import ServerThread
 
@@ -68,7 +68,7 @@ def _healthy(url: str) -> bool:
 def test_the_longest_waiting_of_too_many_connections_is_closed(
     url: str, part: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST_CONNECTIONS", MOST)
+    monkeypatch.setattr(served, "MOST_CONNECTIONS", MOST)
     with ExitStack() as stack:
         clients = [stack.enter_context(_send(url, part)) for _ in range(2 * MOST)]
         assert _healthy(url)
@@ -82,7 +82,7 @@ def test_the_longest_waiting_of_too_many_connections_is_closed(
 def test_a_request_that_does_not_arrive_in_time_is_closed(
     url: str, part: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(served, "REQUEST_SECONDS", 0.2)
     with _send(url, part) as client:
         assert _closed(client)
     assert _healthy(url)
@@ -92,8 +92,8 @@ def test_a_request_that_does_not_arrive_in_time_is_closed(
 def test_a_connection_that_receives_events_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST_CONNECTIONS", MOST)
-    monkeypatch.setattr(connection, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(served, "MOST_CONNECTIONS", MOST)
+    monkeypatch.setattr(served, "REQUEST_SECONDS", 0.2)
     write_run(tmp_path / "run", Plan(trials=0, hpo_trials=0))
     with ServerThread(runs_in(tmp_path)) as server, ExitStack() as stack:
         address = f"{server.url}/api/v1/runs/run/events/stream?seconds=0.5"
