@@ -123,7 +123,7 @@ def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
 
     trusted = trusted_of(chosen.key, chosen.witness, chosen.tsa)
     view = RunView(RunPaths(run))
-    evidence = evidence_of(view, *trusted)
+    evidence = evidence_of(view, trusted)
     results = check(evidence)
     outcome = _outcome(evidence, execution)
     verdict = verdict_of(view, trusted, results, outcome)

@@ -12,25 +12,35 @@ made again by the same code and compared.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from cryptography.x509 import Certificate
-
-from aiperf_hpc.integrity.signatures import PublicKey
+from aiperf_hpc.results.report import provenance, signing
+from aiperf_hpc.results.report.document import Report, make_report
+from aiperf_hpc.results.report.files import report_document
+from aiperf_hpc.results.report.scaling import Scaling
+from aiperf_hpc.results.report.writer import report_files
+from aiperf_hpc.results.views.earlier_versions import in_this_version
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.consistency.evidence import Evidence, Trusted
+from aiperf_hpc.rules.consistency.evidence import (
+    NOBODY_TRUSTED,
+    Change,
+    Evidence,
+    FinalReport,
+    Json,
+    Trusted,
+)
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run.history import no_collections
-from aiperf_hpc.verification.final_report import final_report
 from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
 T = TypeVar("T")
@@ -38,21 +48,8 @@ MANY_RECORDS = 100_000
 """Minimum number of records for which making the report again takes seconds."""
 
 
-def evidence_of(
-    view: RunView,
-    trusted: Sequence[PublicKey] = (),
-    witnesses: Sequence[PublicKey] = (),
-    authorities: Sequence[Certificate] = (),
-) -> Evidence:
+def evidence_of(view: RunView, trusted: Trusted = NOBODY_TRUSTED) -> Evidence:
     """Read the evidence of a run.
-
-    Args:
-        view: view of the run.
-        trusted: keys, one of which must have signed the run; if empty, the run need not be signed,
-            but an invalid signature is a failure.
-        witnesses: keys of witnesses, one of which must have covered the whole run; if empty, no
-            witness is required.
-        authorities: root certificates of timestamp authorities, which count as witnesses.
 
     Raises:
         JournalError: a journal cannot be read at all.
@@ -65,19 +62,8 @@ def evidence_of(
         workload_of(config).objective,
         partial(initial_graph, config),
         final_report(view),
-        Trusted(trusted, witnesses, authorities),
+        trusted,
     )
-
-
-def verify(
-    view: RunView, trusted: Sequence[PublicKey] = (), witnesses: Sequence[PublicKey] = ()
-) -> list[RuleResult]:
-    """Check every rule on a run and return the results in the order of the rules.
-
-    Raises:
-        JournalError: a journal cannot be read at all.
-    """
-    return check(evidence_of(view, trusted, witnesses))
 
 
 def check(run: Evidence) -> list[RuleResult]:
@@ -140,3 +126,48 @@ def _send_result(work: Callable[[], object], sender: Connection) -> None:
         sender.send(work())
     except Exception:  # noqa: BLE001 -- the parent does the work itself, and reports what is wrong
         os._exit(1)
+
+
+def final_report(view: RunView) -> FinalReport:
+    """Return the report of a run, which is made again once, at its first use."""
+    made = cache(partial(make_report, view))
+    return FinalReport(
+        exists=partial(provenance.is_final, view),
+        has_grown=partial(provenance.has_grown, view),
+        signed=partial(signing.is_signed, view.paths),
+        complete=lambda: provenance.manifest_of(view).complete,
+        stated=partial(report_document, view.paths),
+        in_this_version=in_this_version,
+        made=lambda: cast(Json, json.loads(made().model_dump_json())),
+        files=lambda scaling: report_files(view, _with_scaling(made(), scaling)),
+        other_maker=lambda: provenance.software_difference(provenance.manifest_of(view).made_by),
+        score=partial(_score, view),
+        result=partial(_result, view),
+        violated=lambda: {each.rule for each in view.violations()},
+        named_files=lambda: len(provenance.named_files(view)),
+        changes=lambda: (Change(e.said, e.late) for e in provenance.differences(view)),
+        signer=partial(signing.signed_by, view.paths),
+    )
+
+
+def _with_scaling(document: Report, scaling: object) -> Report:
+    if scaling is None:
+        return document
+    return document.model_copy(update={"scaling": Scaling.model_validate(scaling)})
+
+
+def _score(view: RunView) -> Json:
+    final = view.final()
+    return {"operations": final.operations, "ops": final.ops, "regulated": final.regulated}
+
+
+def _result(view: RunView) -> Json:
+    resources = view.resources()
+    divisions = {"division": view.judgement().division}
+    return {
+        "error": view.final().error,
+        "replicas": resources.replicas,
+        "hosts": resources.hosts,
+        "accelerators": resources.accelerator_count,
+        **(divisions if view.manifest.rules > 1 else {}),
+    }

@@ -18,7 +18,7 @@ from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_catalog import find_runs
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.consistency.evidence import Trusted
+from aiperf_hpc.rules.consistency.evidence import NOBODY_TRUSTED, Trusted
 from aiperf_hpc.rules.judgement import assured
 from aiperf_hpc.rules.rule import Division, RuleResult, Violation
 from aiperf_hpc.run.history import RunHistory
@@ -32,7 +32,6 @@ Announce = Callable[[str], None]
 Processes = frozenset[tuple[float, int]]
 """Start, UTC seconds, and number of each process of a run: two runs share none."""
 NOBODY = "nobody"
-NOBODY_TRUSTED = Trusted()
 UNSIGNED = Violation(rule="signature", reason="the run is not signed; sign it with `aiperf sign`")
 
 
@@ -141,7 +140,7 @@ def _entry(name: str, paths: RunPaths, trusted: Trusted) -> tuple[RunDetails, Pr
         view = RunView.read(paths)
         if view.history.end_utc is None:
             raise _NotRankedError("it has not ended")
-        results = check(evidence_of(view, *trusted))
+        results = check(evidence_of(view, trusted))
         failures = tuple(_failures(results))
         if failures:
             raise _NotRankedError(*failures)

@@ -121,6 +121,9 @@ class Trusted(NamedTuple):
     """Root certificates of timestamp authorities, which count as witnesses."""
 
 
+NOBODY_TRUSTED = Trusted()
+
+
 class Change(NamedTuple):
     """A file that differs from the manifest of the report."""
 
@@ -133,7 +136,7 @@ class Change(NamedTuple):
 class FinalReport:
     """The stored report of a run and the report made from its records, both loaded on demand.
 
-    Reports are made in ``results/``, a layer above the rules, so ``verification/final_report.py``
+    Reports are made in ``results/``, a layer above the rules, so ``verification/audit.py``
     supplies the functions.
     """
 

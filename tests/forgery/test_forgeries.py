@@ -21,6 +21,7 @@ from tests.forgery import (  # noqa: F401 -- they enter their forgeries
 )
 from tests.forgery.forger import FORGERIES, ForgedRun, Forgery, copy_of
 from tests.forgery.witnessed import said_before, take_heads, witnessed
+from tests.support.rules import verify
 
 from aiperf_hpc.integrity.signatures import PrivateKey, PublicKey, load_private_key, make_key
 from aiperf_hpc.results.report.provenance import differences
@@ -28,7 +29,6 @@ from aiperf_hpc.results.report.signing import put_signature, sign_run
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.verification.audit import verify
 
 MADE_AGAIN = ("report", "result", "files", "energy")
 """The rules that compare what a cheat makes again with the same code."""

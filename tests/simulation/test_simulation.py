@@ -16,7 +16,7 @@ from tests.support.command import AIPERF, aiperf, aiperf_process
 from tests.support.present import present
 from tests.support.processes import in_a_group
 from tests.support.refusals import refused_line
-from tests.support.rules import failures_by_rule
+from tests.support.rules import failures_by_rule, verify
 from tests.support.run_manifest import run_manifest
 from tests.support.simulation import simulated_run
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -31,7 +31,6 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.cluster import FileServer
 from aiperf_hpc.simulation.main import START_UTC, simulate
 from aiperf_hpc.simulation.timeline import Timeline
-from aiperf_hpc.verification.audit import verify
 
 HOURS = 0.35
 

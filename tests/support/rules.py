@@ -12,7 +12,7 @@ from tests.support.clock import Clock
 from aiperf_hpc.integrity.signatures import PublicKey
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.evidence import Evidence, Trusted
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run import records
@@ -21,7 +21,7 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.trial import TimePhase, TrialState
-from aiperf_hpc.verification.audit import evidence_of, verify
+from aiperf_hpc.verification.audit import check, evidence_of
 
 ROWS = {rule.name: rule for rule in CONSISTENCY}
 
@@ -38,8 +38,15 @@ def check_rule(
     if isinstance(run, RunPaths):
         run = RunView(run)
     if isinstance(run, RunView):
-        run = evidence_of(run, trusted, witnesses, authorities)
+        run = evidence_of(run, Trusted(trusted, witnesses, authorities))
     return ROWS[name].check(run)
+
+
+def verify(
+    view: RunView, trusted: Sequence[PublicKey] = (), witnesses: Sequence[PublicKey] = ()
+) -> list[RuleResult]:
+    """Return the results of all rules on a run."""
+    return check(evidence_of(view, Trusted(trusted, witnesses)))
 
 
 def failures_by_rule(run: RunPaths) -> dict[str, tuple[str, ...]]:

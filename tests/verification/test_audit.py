@@ -20,6 +20,7 @@ from tests.support.rules import (
     end_amid_the_last_trial,
     failures_by_rule,
     reported,
+    verify,
     write_late,
 )
 from tests.support.run_writer import replica_started
@@ -31,7 +32,6 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.trial import JobPhase
-from aiperf_hpc.verification.audit import verify
 
 REPLICAS = 3
 

@@ -10,12 +10,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.rules import verify
 
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.earlier_versions import in_this_version
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.verification.audit import verify
 
 ARCHIVES = sorted((Path(__file__).parents[1] / "data" / "runs").glob("*.tar.gz"))
 

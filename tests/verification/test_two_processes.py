@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import synthetic_run
+from tests.support.rules import verify
 
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
@@ -41,9 +42,9 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 def test_findings_are_the_same_in_the_same_order(
     reported: RunPaths, alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_one = audit.verify(RunView(reported))
+    by_one = verify(RunView(reported))
     monkeypatch.setattr(audit, "MANY_RECORDS", 0)
-    by_two = audit.verify(RunView(reported))
+    by_two = verify(RunView(reported))
     assert by_two == by_one
     assert {finding.rule for finding in by_two if not finding.passed} >= {"report", "files"}
 

@@ -21,10 +21,11 @@ from aiperf_hpc.verification.execution.checks import (
     Tolerance,
     Verdict,
     compare,
+    evaluation_losses,
     judged,
     relative,
+    training_checks,
 )
-from aiperf_hpc.verification.execution.training import evaluation_losses, training_checks
 
 BASELINE_SHARE = 1e-9
 """Relative tolerance of a trivial predictor's quality: ranks add up in different orders."""

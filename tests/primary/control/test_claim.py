@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import Clock
 from tests.support.present import present
+from tests.support.rules import verify
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import MACHINE, RunWriter, replica_started, run_ended, run_started
@@ -32,7 +33,6 @@ from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import PrimaryHeartbeat
 from aiperf_hpc.run.storage import no_retry
-from aiperf_hpc.verification.audit import verify
 
 RACERS, ROUNDS = 8, 25
 BEAT = 1.0

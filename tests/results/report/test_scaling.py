@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.rules import verify
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.cli import main
@@ -15,7 +16,6 @@ from aiperf_hpc.results.report.scaling import Scaling, ScalingRun, make_scaling,
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.verification.audit import verify
 
 
 def written(folder: Path, nodes: int, plan: Plan | None = None) -> RunPaths:

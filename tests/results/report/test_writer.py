@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.support.clock import Clock
 from tests.support.reports import document_of, reported
+from tests.support.rules import verify
 from tests.support.run_factory import (
     DATASET,
     Grown,
@@ -39,7 +40,6 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.trial import RoundPhase, StepPart, TimePhase
-from aiperf_hpc.verification.audit import verify
 
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0, failed=0)
 

@@ -12,7 +12,7 @@ from tests.forgery.forger import REPLICAS, ForgedRun, at, of
 from tests.forgery.omissions import complete, make_digests_again
 from tests.support.heads import HeadedRun
 from tests.support.host_clocks import clocks
-from tests.support.rules import check_rule
+from tests.support.rules import check_rule, verify
 from tests.support.run_writer import progress, replica_started
 from tests.support.simulation import simulated_run
 
@@ -23,7 +23,6 @@ from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import FileProblem, NodeChecked
-from aiperf_hpc.verification.audit import verify
 
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| `(tests/[^|`]+\.py)::(test_\w+)` \|$", re.MULTILINE)

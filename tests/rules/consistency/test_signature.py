@@ -12,7 +12,7 @@ import pytest
 from benchmarks import synthetic_run
 from benchmarks.byte_changes import changed_bytes, not_found
 from tests.support.manifests import change_manifest
-from tests.support.rules import check_rule
+from tests.support.rules import check_rule, verify
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import RunDirectoryError, UsageError
@@ -22,7 +22,6 @@ from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.verification.audit import verify
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,8 @@ from aiperf_hpc.run.replica_requests import (
 )
 from aiperf_hpc.verification.audit import evidence_of
 from aiperf_hpc.verification.execution import outcome
-from aiperf_hpc.verification.execution.checks import EXACT, ROUNDED, Verdict
+from aiperf_hpc.verification.execution.checks import EARLIER, EXACT, ROUNDED, Verdict
 from aiperf_hpc.verification.execution.outcome import Outcome, execute_again, table
-from aiperf_hpc.verification.execution.training import EARLIER
 
 Found = dict[str, Any]
 """What of an honest execution is changed."""

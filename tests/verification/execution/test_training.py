@@ -16,10 +16,14 @@ from aiperf_hpc.replica.data import Batch
 from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.reexecution import execute
 from aiperf_hpc.run.replica_requests import CheckpointValues, EpochAgain, Movement, TrainingAgain
-from aiperf_hpc.verification.execution.checks import EXACT, ROUNDED, Check, Tolerance, Verdict
-from aiperf_hpc.verification.execution.training import (
+from aiperf_hpc.verification.execution.checks import (
     EARLIER,
+    EXACT,
     MISSING,
+    ROUNDED,
+    Check,
+    Tolerance,
+    Verdict,
     evaluation_losses,
     interval_losses,
     training_checks,
