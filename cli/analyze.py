@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter
 
-from aiperf_hpc.cli.output import say_result
+from aiperf_hpc.cli.output import say_result, say_to_stderr
 from aiperf_hpc.cli.parameters import (
     Json,
     SomeRuns,
@@ -24,7 +24,7 @@ from aiperf_hpc.cli.parameters import (
 )
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few
-from aiperf_hpc.streams import as_line, window_columns
+from aiperf_hpc.streams import window_columns
 
 if TYPE_CHECKING:
     from aiperf_hpc.analysis.options import Options
@@ -238,4 +238,4 @@ def rank(
 
 
 def _announce(name: str) -> None:
-    sys.stderr.write(f"verifying {as_line(name)}\n")
+    say_to_stderr(f"verifying {name}")

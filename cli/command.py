@@ -51,7 +51,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, list(_spelled_out(args)))
-        except typer.TyperException as error:
+        except typer.TyperException as error:  # Not every one names its command.
             raise refusal(error, ctx.command_path) from None
 
 
@@ -60,12 +60,6 @@ class Group(TyperGroup):
 
     def get_help_option(self, ctx: Context) -> TyperOption | None:
         return _without_type(super().get_help_option(ctx))
-
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except typer.TyperException as error:
-            raise refusal(error, ctx.command_path) from None
 
 
 class Deferred(TyperCommand):

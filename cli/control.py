@@ -140,7 +140,8 @@ def _end_for_its_primary(view: RunView) -> None:
             clock = start_at_the_end(view.history, view.manifest.replicas)
             ended = RunEnded(reason="stopped by `aiperf stop`; its primary had died")
             journal.append_all([*clock, *_last_findings(view, journal), ended])
-            _release_nodes(view)
+            if problem := backend_of(view.manifest.launcher).release(view.manifest):
+                warn(problem)
 
 
 def _last_findings(view: RunView, journal: JournalWriter) -> list[AnyEvent]:
@@ -153,12 +154,6 @@ def _last_findings(view: RunView, journal: JournalWriter) -> list[AnyEvent]:
     except JournalError as error:  # The run can be ended nevertheless.
         warn(f"no final digests were recorded, so `aiperf verify` will fail: {error}")
     return found
-
-
-def _release_nodes(view: RunView) -> None:
-    """Release the nodes that the dead primary held."""
-    if problem := backend_of(view.manifest.launcher).release(view.manifest):
-        warn(problem)
 
 
 WAIT_SECONDS = 120.0

@@ -30,6 +30,11 @@ def say_text(text: str) -> None:
     say_lines(text.rstrip().split("\n"))
 
 
+def say_to_stderr(text: str) -> None:
+    """Print a line to a stream that carries no JSON."""
+    sys.stderr.write(f"{as_line(text)}\n")
+
+
 def shown_path(path: Path) -> str:
     """Return a path, relative to the current folder if it is inside."""
     here = Path.cwd()

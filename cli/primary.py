@@ -95,7 +95,7 @@ def conduct_run(
     with (
         JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,
         JournalWriter(paths.digest, retry=claimed) as digest,
-        _digests_writer(paths, claimed) as digests,
+        _journal_digests(manifest, view.history, journal, claimed) as digests,
         _server(live, endpoint, output, paths, retry, progress.say),
         progress.alert(interrupts, retry),
         submitting(witnesses_of(manifest, view.history), journal, progress.say) as show,
@@ -107,11 +107,7 @@ def conduct_run(
             history=view.history,
             digest=writer,
             clocks=read_clocks,
-            journal_digests=None
-            if digests is None
-            else JournalDigests(
-                view.history, journal, digests, seconds=manifest.config.digest_seconds
-            ),
+            journal_digests=digests,
             show=show,
             description=describe_rank(manifest.folders(paths)),  # Before the clock starts.
             retry=retry,
@@ -129,16 +125,18 @@ def conduct_run(
 
 
 @contextmanager
-def _digests_writer(paths: RunPaths, retry: Retry) -> Iterator[JournalWriter | None]:
+def _journal_digests(
+    manifest: RunManifest, history: RunHistory, journal: JournalWriter, retry: Retry
+) -> Iterator[JournalDigests | None]:
     """Open the file of journal digests; a run continues without one that is damaged."""
     try:
-        writer = JournalWriter(paths.journal_digests, retry=retry)
+        writer = JournalWriter(history.paths.journal_digests, retry=retry)
     except JournalError as error:
         warn(f"no journal digests are recorded, so `aiperf verify` will fail: {error}")
         yield None
         return
     with writer:
-        yield writer
+        yield JournalDigests(history, journal, writer, seconds=manifest.config.digest_seconds)
 
 
 @contextmanager

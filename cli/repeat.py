@@ -10,7 +10,6 @@ So does a run that a user stops.
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -240,11 +239,12 @@ class Series:
         with TemporaryDirectory(prefix=".peaks-", dir=self.folder) as out:
             command = [sys.executable, "-m", "aiperf_hpc.cli", "peaks", "--quick", "--json"]
             command += ["--engine", config.engine.name, "--out", out]
-            measured, why = _output_of(command)
-        if measured is None:
-            self.measures_peaks = False
-            warn(f"the machine's peaks are not measured: {why}")
-        return measured
+            try:
+                return _output_of(command)
+            except UsageError as error:
+                self.measures_peaks = False
+                warn(f"the machine's peaks are not measured: {error}")
+                return None
 
     def _summarize(self, *, as_json: bool) -> None:
         """Print the variation of the runs so far."""
@@ -295,12 +295,9 @@ def _stopped(paths: RunPaths) -> str:
     return next((reason for reason in reasons if reason != TIME_OVER), "")
 
 
-def _output_of(command: list[str]) -> tuple[str | None, str]:
-    """Return a command's output, or the reason of its failure."""
-    try:
-        done = run_in_session(command, PEAKS_SECONDS)
-    except subprocess.TimeoutExpired:
-        return None, f"it took more than {PEAKS_SECONDS:g} s"
+def _output_of(command: list[str]) -> str:
+    """Return a command's output. Raises UsageError with the reason if it fails."""
+    done = run_in_session(command, PEAKS_SECONDS, late="it took more than {:g} s")
     if done.returncode:
-        return None, failure_reason(done)
-    return done.stdout, ""
+        raise UsageError(failure_reason(done))
+    return done.stdout

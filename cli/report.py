@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aiperf_hpc.cli.output import (
-    say,
-    say_document,
-    say_folded,
-    say_json,
-    say_lines,
-    say_result,
-    shown_path,
-)
+from aiperf_hpc.cli import output
 from aiperf_hpc.cli.parameters import (
     Json,
     Run,
@@ -64,10 +56,10 @@ def report(run: Run, chosen: ReportOptions) -> int:
     view = RunView(RunPaths(run))
     page = write_report(view, [RunPaths(folder) for folder in chosen.scaling or []], key=own)
     if chosen.json:
-        say_document(view.paths.report_json.read_text("utf-8").rstrip())
+        output.say_document(view.paths.report_json.read_text("utf-8").rstrip())
         return 0
-    for line in (f"Report           {shown_path(page)}", *reason_lines(view)):
-        say_folded(line, RESULT_INDENT)
+    for line in (f"Report           {output.shown_path(page)}", *reason_lines(view)):
+        output.say_folded(line, RESULT_INDENT)
     return 0
 
 
@@ -129,17 +121,17 @@ def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
     verdict = verdict_of(view, trusted, results, outcome)
     if chosen.json:
         again = {} if outcome is None else {"execution": outcome.model_dump(mode="json")}
-        say_json({**verdict.document(), "rules": [_rule(each) for each in results], **again})
+        output.say_json({**verdict.document(), "rules": [_rule(each) for each in results], **again})
     else:
         for result in results:
             _say_result(result)
         if outcome is not None:
             from aiperf_hpc.verification.execution.outcome import table
 
-            say_lines(["", *table(outcome), ""])
-        say(f"evidence: {verdict.assurance}")
-        say(f"records: {verdict.records}")
-        say(f"result: {verdict.result}")
+            output.say_lines(["", *table(outcome), ""])
+        output.say(f"evidence: {verdict.assurance}")
+        output.say(f"records: {verdict.records}")
+        output.say(f"result: {verdict.result}")
     if not verdict.consistent:
         return 1
     return UNOFFICIAL if chosen.official and not verdict.official else 0
@@ -159,16 +151,16 @@ def _rule(result: RuleResult) -> dict[str, object]:
 
 def _say_result(result: RuleResult) -> None:
     if result.skipped:
-        say(f"skipped {result.rule:<12} {result.requirement}: {result.skipped}")
+        output.say(f"skipped {result.rule:<12} {result.requirement}: {result.skipped}")
         return
     verdict = (result.caution or "PASSED") if result.passed else "FAILED"
-    say(f"{verdict}  {result.rule:<12} {result.requirement} ({result.checked} checked)")
+    output.say(f"{verdict}  {result.rule:<12} {result.requirement} ({result.checked} checked)")
     for failure in result.failures[:10]:
-        say(f"          {failure}")
+        output.say(f"          {failure}")
     if len(result.failures) > 10:
-        say(f"          and {len(result.failures) - 10} more")
+        output.say(f"          and {len(result.failures) - 10} more")
     for note in result.notes[:10]:
-        say(f"          note: {note}")
+        output.say(f"          note: {note}")
 
 
 def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:
@@ -206,7 +198,7 @@ def replay(
         from aiperf_hpc.results.report.plots.search import write_prediction_plot
 
         write_prediction_plot(found.candidates, plot)
-    say_result(found, table(found), as_json=json)
+    output.say_result(found, table(found), as_json=json)
     return 0
 
 

@@ -143,8 +143,9 @@ def start(
             "one of them out"
         )
     manifest = _manifest(run, config, dry=chosen.dry_run)
-    if manifest.launcher == "local":
-        _warn_of_a_crowd(manifest)
+    cores = len(os.sched_getaffinity(0))
+    if manifest.launcher == "local" and (crowd := crowding(manifest, cores, available_bytes())):
+        warn(crowd)
     folder = _folder(run, manifest)
     configs = repeats.configurations(source, run.assignments or ())
     if chosen.dry_run:
@@ -235,12 +236,6 @@ def _prepare_and_conduct(
             message = f"interrupted; `aiperf report {paths.root}` shows the progress of the run"
             raise EndedEarlyError(message, error.exit_status) from None
         raise
-
-
-def _warn_of_a_crowd(manifest: RunManifest) -> None:
-    warning = crowding(manifest, len(os.sched_getaffinity(0)), available_bytes())
-    if warning is not None:
-        warn(warning)
 
 
 def _detach(paths: RunPaths, chosen: StartOptions, security: ServerSecurity) -> int:

@@ -13,16 +13,9 @@ from typer import Argument
 
 from aiperf_hpc.analysis.document import as_json
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.study.plan import (
-    Study,
-    Variation,
-    configuration,
-    read_study,
-    schedule,
-    variations,
-)
+from aiperf_hpc.analysis.study import plan
 from aiperf_hpc.analysis.study.result import StudyResult, lines, make_result, measured
-from aiperf_hpc.cli.output import say, say_result
+from aiperf_hpc.cli.output import say, say_result, say_to_stderr
 from aiperf_hpc.cli.parameters import Json, flag, path_option
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.host.processes import run_to_its_end
@@ -30,9 +23,8 @@ from aiperf_hpc.primary.control.controller import INTERRUPTED
 from aiperf_hpc.primary.control.prepare import make_manifest, remove_run_directory
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, RunEnded
+from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE
 from aiperf_hpc.run.storage import require_writable
-from aiperf_hpc.streams import as_line
 
 
 def study(
@@ -49,26 +41,21 @@ def study(
       $ aiperf study study.yaml --dry-run
       $ aiperf study study.yaml --out studies/mine
     """
-    planned = read_study(file)
+    planned = plan.read_study(file)
     check(planned)
     folder = StudyFolder(out or Path("studies") / planned.name)
     if dry_run:
-        for variation, repeat in schedule(planned):
+        for variation, repeat in plan.schedule(planned):
             settings = " ".join(variation.assignments(planned))
             say(f"{variation.name}, run {repeat} of {planned.repeats}: {settings}".rstrip(": "))
         return 0
     require_writable(folder.root, "the study", "--out")
     folder.begin(planned)
-    result = conduct(planned, folder, _say_to_stderr)
+    result = conduct(planned, folder, say_to_stderr)
     folder.save(result)
     text = chain(lines(result), [f"written to {folder.result} and {folder.plot}"])
     say_result(as_json(result.model_dump(mode="json")), text, as_json=json)
     return 0 if result.complete else 1
-
-
-def _say_to_stderr(text: str) -> None:
-    """Print a line to a stream that carries no JSON."""
-    sys.stderr.write(f"{as_line(text)}\n")
 
 
 MOST_ATTEMPTS = 100
@@ -79,30 +66,21 @@ class StudyFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-
-    @property
-    def study(self) -> Path:
+        self.study = root / "study.json"
         """Study file at the first start."""
-        return self.root / "study.json"
-
-    @property
-    def result(self) -> Path:
+        self.result = root / "result.json"
         """Results so far."""
-        return self.root / "result.json"
-
-    @property
-    def plot(self) -> Path:
+        self.plot = root / "study.svg"
         """Plot of the contributions."""
-        return self.root / "study.svg"
 
-    def attempts(self, variation: Variation, repeat: int) -> Iterator[Path]:
+    def attempts(self, variation: plan.Variation, repeat: int) -> Iterator[Path]:
         """Yield the possible folders of a run, in order of its attempts."""
         first = self.root / "runs" / f"{variation.name}-{repeat}"
         yield first
         for again in range(2, MOST_ATTEMPTS + 1):
             yield first.with_name(f"{first.name}-attempt-{again}")
 
-    def begin(self, study: Study) -> None:
+    def begin(self, study: plan.Study) -> None:
         """Store the study's file, or require that it equals the stored one.
 
         Raises:
@@ -126,13 +104,13 @@ class StudyFolder:
         write_factors(result.effects, self.plot)
 
 
-def check(study: Study) -> None:
+def check(study: plan.Study) -> None:
     """Require that every variation can be started, and that every factor has an effect.
 
     Raises:
         UsageError: a variation cannot be started, or a factor changes nothing.
     """
-    configs = {v.factors: configuration(study, v) for v in variations(study)}
+    configs = {v.factors: plan.configuration(study, v) for v in plan.variations(study)}
     launcher: str = study.launcher
     for config in configs.values():  # Results of the first are reused.
         launcher = make_manifest(config, study.nodes, study.hours, launcher).launcher
@@ -141,7 +119,7 @@ def check(study: Study) -> None:
             raise UsageError(f"the factor '{name}' changes nothing: {study.factors[name]}")
 
 
-def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> StudyResult:
+def conduct(study: plan.Study, folder: StudyFolder, say: Callable[[str], None]) -> StudyResult:
     """Execute all missing runs, and compare the results of all.
 
     A completed run is kept, and an interrupted run is resumed. A failed run is kept too, and is
@@ -151,7 +129,7 @@ def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> St
         AIPerfError: a run was interrupted; calling the command again resumes the study.
     """
     refused: dict[str, list[str]] = defaultdict(list)
-    for variation, repeat in schedule(study):
+    for variation, repeat in plan.schedule(study):
         path = _next_attempt(folder, variation, repeat)
         if path is None:
             continue
@@ -167,7 +145,7 @@ def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> St
 
 
 def read_result(
-    study: Study, folder: StudyFolder, refused: Mapping[str, Sequence[str]] | None = None
+    study: plan.Study, folder: StudyFolder, refused: Mapping[str, Sequence[str]] | None = None
 ) -> StudyResult:
     """Compare the runs of a study so far.
 
@@ -180,7 +158,7 @@ def read_result(
     missing: dict[str, list[str]] = defaultdict(list)
     for name, reasons in (refused or {}).items():
         missing[name] += reasons
-    for variation, repeat in schedule(study):
+    for variation, repeat in plan.schedule(study):
         reasons = []
         for path in folder.attempts(variation, repeat):
             if not path.exists():
@@ -196,7 +174,7 @@ def read_result(
     return make_result(study, values, missing)
 
 
-def _value(path: Path, study: Study) -> float:
+def _value(path: Path, study: plan.Study) -> float:
     view = RunView.read(RunPaths(path))
     if (reason := _not_by_its_time(view)) is not None:
         raise NotMeasuredError(reason)
@@ -214,13 +192,10 @@ def _not_by_its_time(view: RunView) -> str | None:
 
 def _end_reason(view: RunView) -> str | None:
     ended = view.history.run_ended
-    if ended is None:
-        return None
-    assert isinstance(ended.event, RunEnded)  # noqa: S101 -- for the type checker
-    return ended.event.reason
+    return None if ended is None else str(getattr(ended.event, "reason", ""))
 
 
-def _next_attempt(folder: StudyFolder, variation: Variation, repeat: int) -> Path | None:
+def _next_attempt(folder: StudyFolder, variation: plan.Variation, repeat: int) -> Path | None:
     """Return the folder in which a run is started or resumed, or None if it is complete."""
     for path in folder.attempts(variation, repeat):
         if not path.exists():
@@ -237,7 +212,7 @@ def _next_attempt(folder: StudyFolder, variation: Variation, repeat: int) -> Pat
     return None
 
 
-def _command(study: Study, variation: Variation, path: Path) -> list[str]:
+def _command(study: plan.Study, variation: plan.Variation, path: Path) -> list[str]:
     command = [sys.executable, "-m", "aiperf_hpc.cli"]
     if path.exists():
         return [*command, "resume", str(path)]

@@ -7,7 +7,6 @@ here.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -158,14 +157,10 @@ def measure(name: str, plan: Plan, folder: Path, seconds: float | None = None) -
     command += ["--largest", str(plan.largest), "--result", str(path)]
     if plan.only_largest:
         command.append("--only-largest")
-    try:
-        done = run_in_session(command, seconds)
-    except subprocess.TimeoutExpired:
-        raise UsageError(
-            f"the ranks of collective '{name}' did not end within {seconds:g} s"
-        ) from None
+    ranks = f"the ranks of collective '{name}'"
+    done = run_in_session(command, seconds, late=f"{ranks} did not end within {{:g}} s")
     if done.returncode:
-        raise UsageError(f"the ranks of collective '{name}' failed: {failure_reason(done)}")
+        raise UsageError(f"{ranks} failed: {failure_reason(done)}")
     return Result.model_validate_json(path.read_text("utf-8"))
 
 

@@ -278,10 +278,7 @@ def examine_storage(folder: Path) -> Iterator[Check]:
     except RunDirectoryError as error:
         detail, _, remedy = str(error).rpartition("; ")
     else:
-        detail, remedy = (
-            f"{place}: {where}, {size(free_bytes(place))} free",
-            "",
-        )
+        detail, remedy = f"{place}: {where}, {size(free_bytes(place))} free", ""
     yield check("storage", "writable", not remedy, detail, remedy, required=True)
     detail = f"{kind} is {'a' if shared else 'not a'} network file system"
     remedy = "needed only for several nodes: a folder on NFS or a similar file system"

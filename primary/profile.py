@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -183,14 +182,12 @@ def measure(request: ProfileRequest, folder: Path, seconds: float = TIME_LIMIT) 
         UsageError: profiling is not possible here, or exceeds the time limit.
     """
     command = [sys.executable, "-m", "aiperf_hpc.replica.profiling", "--out", str(folder)]
-    try:
-        with interruptible():
-            done = run_in_session(command, seconds, request.model_dump_json())
-    except subprocess.TimeoutExpired:
-        raise UsageError(
-            f"{request.steps} steps were not profiled within {seconds:g} s; give fewer --steps, "
-            "a smaller --batch-size or a longer --time-limit"
-        ) from None
+    late = (
+        f"{request.steps} steps were not profiled within {{:g}} s; give fewer --steps, a smaller "
+        "--batch-size or a longer --time-limit"
+    )
+    with interruptible():
+        done = run_in_session(command, seconds, request.model_dump_json(), late=late)
     if done.returncode:
         raise UsageError(failure_reason(done, "the profiled training"))
     return Profile.model_validate_json((folder / "profile.json").read_text("utf-8"))

@@ -21,26 +21,10 @@ from aiperf_hpc.primary.control.resume import SCORED_WITHOUT, lost_before_resume
 from aiperf_hpc.primary.control.run_clock import RunClock
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
 from aiperf_hpc.results.views.cached_view import rest_after
+from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.liveness import Timekeeping
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.run.records import (
-    TIME_OVER,
-    AnyEvent,
-    ClockStarts,
-    JobState,
-    PrimaryFailed,
-    PrimaryHeartbeat,
-    Record,
-    ReplicaExited,
-    ReplicaLaunched,
-    RunEnded,
-    RunStarted,
-    SchedulerState,
-    StopRequested,
-    StorageWaited,
-    SystemDescribed,
-)
 from aiperf_hpc.run.requests import requested_stop
 from aiperf_hpc.trial import JobPhase
 
@@ -118,7 +102,7 @@ class Controller:
             lambda: self._run.file_clock(folder, self._clock.utc), f"a file in {folder}"
         )
         started = self._run.journal.append(
-            RunStarted(
+            records.RunStarted(
                 run_id=manifest.run_id,
                 nodes=manifest.nodes,
                 hours=manifest.hours,
@@ -144,17 +128,19 @@ class Controller:
                 wait_limit=self._launcher.wait_limit or WaitLimit(),
             )
         about = [*self._timekeeping.at_start(), *([] if first else self._lost_before())]
-        over = TIME_OVER if started.mono >= self._deadline else INTERRUPTED
+        over = records.TIME_OVER if started.mono >= self._deadline else INTERRUPTED
         # The replicas of a resumed run may be active: it is stopped like any other run.
-        if over == TIME_OVER or (self._interrupts.count and first):
-            self._run.journal.append_all([*about, *self._new_digests(), RunEnded(reason=over)])
+        if over == records.TIME_OVER or (self._interrupts.count and first):
+            self._run.journal.append_all(
+                [*about, *self._new_digests(), records.RunEnded(reason=over)]
+            )
             return over
         if self._run.description is not None:
-            about.append(SystemDescribed(rank=None, description=self._run.description))
+            about.append(records.SystemDescribed(rank=None, description=self._run.description))
         if about:
             self._run.journal.append_all(about)
         jobs = self._launch(first)
-        launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
+        launched = [records.ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
         try:
             self._run.journal.append_all(launched)
             self._scaling.begin()
@@ -166,15 +152,15 @@ class Controller:
         self._end(reason)
         return reason
 
-    def _lost_before(self) -> list[AnyEvent]:
+    def _lost_before(self) -> list[records.AnyEvent]:
         """Return records of the journals that were lost while no primary ran."""
         history = self._run.history
         lost = lost_before_resume(history)
         names = [*history.missing_journals, *(each.file for each in lost)]
         self._lost_journals.update(history.paths.root / name for name in names)
-        return list[AnyEvent](lost)
+        return list[records.AnyEvent](lost)
 
-    def _clock_starts(self) -> ClockStarts:
+    def _clock_starts(self) -> records.ClockStarts:
         """Return the start condition of the clock; the recorded one if the run is resumed."""
         if self._run.history.run_starts:
             return self._run.history.clock_starts
@@ -182,7 +168,7 @@ class Controller:
             return "all"
         return "now" if self._launcher.wait_limit is None else "first"
 
-    def _close_after(self, start_utc: float, at: Record) -> None:
+    def _close_after(self, start_utc: float, at: records.Record) -> None:
         """Set the run's deadline to its hours after the clock's start; ``at`` is now."""
         closing = start_utc + self._run.manifest.hours * 3600.0
         self._closing_utc = min(closing, self._closing_utc)
@@ -204,7 +190,9 @@ class Controller:
         self._record_lost_journals()
         self._start_clock(last=True)
         last = [*self._timekeeping.at_end(), *self._new_digests()]
-        self._run.journal.append_all([*self._storage_waits(), *last, RunEnded(reason=reason)])
+        self._run.journal.append_all(
+            [*self._storage_waits(), *last, records.RunEnded(reason=reason)]
+        )
 
     def _fail(self, error: BaseException) -> None:
         """End all replicas and record why this primary cannot continue."""
@@ -217,7 +205,7 @@ class Controller:
             # If it cannot be written, `aiperf status` still finds that the process has exited; and
             # if another primary controls the run, this one must not write it.
             with suppress(StorageError, LostClaimError):
-                self._run.journal.append(PrimaryFailed(reason=reason))
+                self._run.journal.append(records.PrimaryFailed(reason=reason))
 
     def _leave_nothing_running(self) -> None:
         """End the replicas of a primary that cannot continue, because no other process would."""
@@ -236,8 +224,8 @@ class Controller:
             self._clock.sleep(self._timing.poll)
         return False
 
-    def _storage_waits(self) -> list[StorageWaited]:
-        return [StorageWaited.of(wait) for wait in self._run.retry.take()]
+    def _storage_waits(self) -> list[records.StorageWaited]:
+        return [records.StorageWaited.of(wait) for wait in self._run.retry.take()]
 
     def _launch(self, first: bool) -> dict[str, str]:
         try:
@@ -275,7 +263,9 @@ class Controller:
                 >= self._run.manifest.config.journal.heartbeat_interval_seconds
             ):
                 beat = self._clock.monotonic()
-                self._run.journal.append_all([*self._timekeeping.if_due(), PrimaryHeartbeat()])
+                self._run.journal.append_all(
+                    [*self._timekeeping.if_due(), records.PrimaryHeartbeat()]
+                )
             watch()
             self._clock.sleep(self._timing.poll)
 
@@ -342,7 +332,7 @@ class Controller:
             digests.publish(self._run.retry)
             self._run.show()
 
-    def _new_digests(self) -> list[AnyEvent]:
+    def _new_digests(self) -> list[records.AnyEvent]:
         """Return records of the current digests, or of the first of successive failures.
 
         A run continues without digests; each interval tries again.
@@ -381,7 +371,7 @@ class Controller:
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""
         self._record_scheduler_state()
-        events: list[AnyEvent] = []
+        events: list[records.AnyEvent] = []
         for replica, state in states.items():
             known = self._known.get(replica)
             if state is known or state == known:
@@ -389,9 +379,9 @@ class Controller:
             self._known[replica] = state
             if state.phase is JobPhase.RUNNING:
                 self._preflight.expect(replica)
-            events.append(JobState(replica=replica, **JobState.fields_from(state)))
+            events.append(records.JobState(replica=replica, **records.JobState.fields_from(state)))
             if state.status is not None:
-                events.append(ReplicaExited(replica=replica, status=state.status))
+                events.append(records.ReplicaExited(replica=replica, status=state.status))
         if events:
             # Thousands of states change at once when a run begins.
             self._run.journal.append_all(events)
@@ -431,7 +421,7 @@ class Controller:
         problem = self._launcher.problem
         if problem != self._problem:
             self._problem = problem
-            state = SchedulerState(reachable=problem is None, detail=problem or "")
+            state = records.SchedulerState(reachable=problem is None, detail=problem or "")
             self._run.journal.append(state)
 
     def _over(self, name: str, state: ReplicaState) -> bool:
@@ -452,7 +442,7 @@ class Controller:
                 self._request_stop(why, states)
             elif now >= self._deadline + self._timing.late:
                 # Replicas observe the same deadline; this is for one that cannot or hangs.
-                self._request_stop(TIME_OVER, states)
+                self._request_stop(records.TIME_OVER, states)
         elif self._interrupts.at_once() or now >= self._stop_requested_at + self._timing.grace:
             if not self._killed_at:
                 self._killed_at = now
@@ -464,7 +454,7 @@ class Controller:
         self._stop_requested_at = self._clock.monotonic()
         self._closing_utc = min(self._closing_utc, self._clock.utc())
         self._say(f"{reason}: waiting for {_active(states)}")
-        self._run.journal.append(StopRequested(reason=reason))
+        self._run.journal.append(records.StopRequested(reason=reason))
         request = self._run.history.paths.stop_request
         # It lets a replica distinguish the run's end from preemption by the scheduler. If it
         # cannot be written, e.g. on a full disk, the launcher's signal must suffice.
@@ -492,7 +482,7 @@ class Controller:
         with self._run.history.lock:
             stayed = [r for r in self._run.history.replicas.values() if r.released_utc is None]
             reasons = {r.ended for r in stayed if r.ended is not None}
-        return "; ".join(sorted(reasons)) or TIME_OVER
+        return "; ".join(sorted(reasons)) or records.TIME_OVER
 
 
 def _active(states: Mapping[str, ReplicaState]) -> str:

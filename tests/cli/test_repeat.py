@@ -45,7 +45,7 @@ class Runs:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder / "runs"
         self.plays: list[Callable[..., int]] = []
-        self.peaks: list[tuple[str | None, str]] = []
+        self.peaks: list[str] = []
         self.seeds: list[int] = []
         monkeypatch.setattr(start, "describe_dataset", lambda config: DATASET)
         monkeypatch.setattr(start, "conduct_run", self._conduct)
@@ -57,9 +57,11 @@ class Runs:
         status: int = play(manifest, *arguments, **options)
         return status
 
-    def _said(self, command: list[str]) -> tuple[str | None, str]:
+    def _said(self, command: list[str]) -> str:
         assert tuple(command[2:4]) == PEAKS
-        return self.peaks.pop(0) if self.peaks else (None, "no such command")
+        if not self.peaks:
+            raise UsageError("no such command")
+        return self.peaks.pop(0)
 
     def start(self, *options: str) -> Done:
         return aiperf(*START, "--config", "quickstart", "--run-dir", self.folder, *options)
@@ -164,10 +166,10 @@ def test_a_run_that_is_stopped_is_the_last_one(runs: Runs) -> None:
 def test_a_signal_between_runs_ends_it_in_order(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(command: list[str]) -> tuple[str | None, str]:
+    def interrupted(command: list[str]) -> str:
         if runs.seeds:
             os.kill(os.getpid(), signal.SIGTERM)
-        return "{}", ""
+        return "{}"
 
     monkeypatch.setattr(repeat, "_output_of", interrupted)
     done = runs.start("--repeat", "3")
@@ -179,7 +181,7 @@ def test_a_signal_between_runs_ends_it_in_order(
 
 def test_peaks_lie_around_each_run(runs: Runs) -> None:
     measured = [json.dumps({"utc": float(n), "rates": {"matrix": 1.0 + n}}) for n in range(3)]
-    runs.peaks = [(text, "") for text in measured]
+    runs.peaks = list(measured)
     assert runs.start("--repeat", "2", "--json").returncode == 0
     first, second = (RunPaths(runs.folder / name) for name in "12")
     found = [p.read_text() for p in (first.peaks, first.peaks_after, second.peaks)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import NoReturn
 
@@ -177,9 +176,9 @@ def test_another_engine_is_asked_whether_it_can(run: Path) -> None:
 def test_a_profile_that_takes_too_long_is_one_line(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def too_long(command: list[str], seconds: float, given: str) -> NoReturn:
+    def too_long(command: list[str], seconds: float, given: str, *, late: str) -> NoReturn:
         assert ProfileRequest.model_validate_json(given).steps == 7
-        raise subprocess.TimeoutExpired(command, seconds)
+        raise UsageError(late.format(seconds))
 
     monkeypatch.setattr(profile, "run_in_session", too_long)
     line = refused_line("profile", run, "--steps", 7, "--time-limit", 90, "--out", tmp_path)

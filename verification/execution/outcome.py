@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import secrets
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -280,14 +279,12 @@ def execute(request: ExecutionRequest, seconds: float | None) -> ExecutionResult
     with tempfile.TemporaryDirectory(prefix="aiperf-execution-") as folder:
         out = Path(folder) / "execution.json"
         command = [sys.executable, "-m", "aiperf_hpc.replica.reexecution", "--out", str(out)]
-        try:
-            with interruptible():
-                done = run_in_session(command, seconds, request.model_dump_json())
-        except subprocess.TimeoutExpired:
-            raise UsageError(
-                f"{len(request.epochs)} trials were not re-executed within {seconds:g} s; "
-                "sample fewer, or raise --time-limit"
-            ) from None
+        late = (
+            f"{len(request.epochs)} trials were not re-executed within {{:g}} s; sample fewer, or "
+            "raise --time-limit"
+        )
+        with interruptible():
+            done = run_in_session(command, seconds, request.model_dump_json(), late=late)
         if done.returncode:
             raise UsageError(f"--execute: {failure_reason(done, 'the execution')}")
         return ExecutionResult.model_validate_json(out.read_text("utf-8"))

@@ -16,14 +16,7 @@ from aiperf_hpc.primary.doctor_rows import CONTROLLER, Check, check, output_of, 
 from aiperf_hpc.primary.launchers.backend import Backend, Choice, Request
 from aiperf_hpc.primary.launchers.base import Launcher
 from aiperf_hpc.primary.launchers.ranks import Settled
-from aiperf_hpc.primary.launchers.slurm.allocation import (
-    CurrentAllocation,
-    SubmittedAllocation,
-    check_allocation,
-    nodes_inside,
-    release_jobs,
-    salloc_command,
-)
+from aiperf_hpc.primary.launchers.slurm import allocation, resources
 from aiperf_hpc.primary.launchers.slurm.array_launcher import ARRAY, ArrayLauncher, array_option
 from aiperf_hpc.primary.launchers.slurm.batch_script import (
     batch_script,
@@ -33,15 +26,6 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import (
 from aiperf_hpc.primary.launchers.slurm.client import RATE_LIMIT, RateLimit, SlurmClient
 from aiperf_hpc.primary.launchers.slurm.jobs import Nodes
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PYSLURM, PyslurmClient
-from aiperf_hpc.primary.launchers.slurm.resources import (
-    by_group,
-    check_cluster,
-    group_of,
-    groups_of,
-    require_none,
-    require_total,
-    settle_on_cluster,
-)
 from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
 from aiperf_hpc.primary.launchers.slurm.steps import Attempt, Place, step_command
 from aiperf_hpc.run.manifest import RunManifest
@@ -68,10 +52,10 @@ class SlurmChoice(Choice):
     def settle(self) -> Settled:
         config, inside = self.request.config, self.launcher == "inside"
         if inside:
-            require_none(config.slurm)
+            resources.require_none(config.slurm)
         else:
-            require_total(config.slurm, self.request.nodes)
-        return settle_on_cluster(config, self.request.most, self.nodes, inside=inside)
+            resources.require_total(config.slurm, self.request.nodes)
+        return resources.settle_on_cluster(config, self.request.most, self.nodes, inside=inside)
 
 
 @dataclass(eq=False)
@@ -108,22 +92,22 @@ class SlurmBackend(Backend):
             partitions = self.rate_limit.call(client.partitions)
         except SchedulerError as error:
             return _without_answer(request, f"SLURM does not respond ({error})")
-        check_cluster(request.config.slurm, request.most, request.hours, partitions)
+        resources.check_cluster(request.config.slurm, request.most, request.hours, partitions)
         why = "SLURM responds, and this process is in none of its jobs"
         return SlurmChoice(request, why, _resolved(request), partitions)
 
     def _look_inside(self, request: Request, job: str | None) -> list[Nodes]:
         """Require that the allocation satisfies the request; return its nodes."""
-        allocation = CurrentAllocation(SlurmClient(), job)
+        own = allocation.CurrentAllocation(SlurmClient(), job)
         try:
-            jobs = self.rate_limit.call(allocation.look)
+            jobs = self.rate_limit.call(own.look)
         except SchedulerError as error:
             raise UsageError(
                 f"--launcher inside: SLURM does not report the allocation ({error}); start its "
                 "controller, or use --launcher local to run on this machine"
             ) from None
-        check_allocation(jobs, request.most, request.hours, time.time())
-        return nodes_inside(jobs)
+        allocation.check_allocation(jobs, request.most, request.hours, time.time())
+        return allocation.nodes_inside(jobs)
 
     def launcher(
         self, manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry
@@ -133,19 +117,22 @@ class SlurmBackend(Backend):
             client = self.client or slurm_client(manifest.config.slurm)
             return ArrayLauncher(manifest, paths, client, limit, launch=launch, retry=retry)
         client = SlurmClient()
-        allocation = (
-            CurrentAllocation(client, job_variable("id"))
+        nodes = (
+            allocation.CurrentAllocation(client, job_variable("id"))
             if manifest.launcher == "inside"
-            else SubmittedAllocation(manifest, paths, client)
+            else allocation.SubmittedAllocation(manifest, paths, client)
         )
-        return StepLauncher(manifest, paths, allocation, client, limit, launch=launch)
+        return StepLauncher(manifest, paths, nodes, client, limit, launch=launch)
 
     def dry_run(self, manifest: RunManifest, paths: RunPaths) -> str:
         if manifest.launcher == "inside":
             return _steps_text(manifest, paths, job_variable("id") or "JOB")
         if manifest.launcher == "allocation":
             minutes = time_limit_minutes(manifest.hours, manifest.config.slurm)
-            asks = (salloc_command(manifest, g.nodes, minutes, g) for g in groups_of(manifest))
+            asks = (
+                allocation.salloc_command(manifest, g.nodes, minutes, g)
+                for g in resources.groups_of(manifest)
+            )
             return "\n".join([*map(shlex.join, asks), _steps_text(manifest, paths, "JOB")])
         return "\n".join([batch_script(manifest, paths), *_submissions(manifest, paths)])
 
@@ -157,7 +144,7 @@ class SlurmBackend(Backend):
         self.rate_limit.wait()
 
     def release(self, manifest: RunManifest) -> str | None:
-        return release_jobs(manifest) if manifest.launcher == "allocation" else None
+        return allocation.release_jobs(manifest) if manifest.launcher == "allocation" else None
 
     def checks(self) -> Iterator[Check]:
         yield package_check(SLURM.title, "pyslurm", PYSLURM, "for slurm.client=pyslurm")
@@ -195,7 +182,7 @@ def _submissions(manifest: RunManifest, paths: RunPaths) -> Iterator[str]:
     """Yield script comments with the sbatch command of each node group."""
     if manifest.config.slurm.node_groups:
         replicas = [replica_name(number) for number in range(manifest.replicas)]
-        for group, names in by_group(manifest, replicas):
+        for group, names in resources.by_group(manifest, replicas):
             options = [array_option(names), *group_options(group.slurm)]
             yield f"# {shlex.join(['sbatch', *options, str(paths.batch_script)])}"
 
@@ -206,7 +193,7 @@ def _steps_text(manifest: RunManifest, paths: RunPaths, job: str) -> str:
     for number in range(manifest.replicas):
         nodes = tuple(f"NODE{n}" for n in range(number * each, (number + 1) * each))
         attempt = Attempt(replica_name(number), 0, 0)
-        place = Place(job, nodes, group_of(manifest, attempt.replica))
+        place = Place(job, nodes, resources.group_of(manifest, attempt.replica))
         lines.append(shlex.join(step_command(manifest, paths, attempt, place)))
     return "\n".join(lines)
 

@@ -7,14 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aiperf_hpc.errors import (
-    PREFLIGHT_STATUS,
-    UNSEEN_PYTHON_STATUS,
-    UNSEEN_RUN_STATUS,
-    SchedulerError,
-    SchedulerSilentError,
-    UsageError,
-)
+from aiperf_hpc import errors
 from aiperf_hpc.primary.launchers.base import ReplicaLauncher, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name
 from aiperf_hpc.primary.launchers.slurm.client import SHORTEST_SECONDS, RateLimit, SlurmClient
@@ -71,22 +64,22 @@ class SlurmLauncher(ReplicaLauncher):
         try:
             if jobs:
                 self._rate_limit.call(lambda: self._client.cancel(*jobs))
-        except SchedulerError as error:
+        except errors.SchedulerError as error:
             warn(f"cannot cancel {', '.join(jobs)} ({error}): use scancel")
 
-    def _refusal(self, error: SchedulerError, alternative: str = "") -> UsageError:
+    def _refusal(self, error: errors.SchedulerError, alternative: str = "") -> errors.UsageError:
         """Return the error for a job that SLURM rejected."""
-        if isinstance(error, SchedulerSilentError):
-            return UsageError(
+        if isinstance(error, errors.SchedulerSilentError):
+            return errors.UsageError(
                 f"SLURM did not confirm the job: {error}; if it was accepted, "
                 f"`scancel --name={job_name(self._manifest)}` removes it"
             )
-        return UsageError(
+        return errors.UsageError(
             f"SLURM refused the job: {error}; nothing was started; change the slurm section "
             f"of the configuration{alternative}"
         )
 
-    def _silent(self, error: SchedulerError) -> None:
+    def _silent(self, error: errors.SchedulerError) -> None:
         self.problem = str(error)
         self._back_off()
 
@@ -97,12 +90,12 @@ class SlurmLauncher(ReplicaLauncher):
 def unfit_node(paths: RunPaths, status: int) -> str | None:
     """Return the fault of a node if a replica's exit status reports one."""
     reasons = {
-        PREFLIGHT_STATUS: "its node differs from the others; its output states how",
-        UNSEEN_RUN_STATUS: (
+        errors.PREFLIGHT_STATUS: "its node differs from the others; its output states how",
+        errors.UNSEEN_RUN_STATUS: (
             f"its node cannot access the run directory {paths.root}; name a folder on a shared "
             "file system with --run-dir"
         ),
-        UNSEEN_PYTHON_STATUS: (
+        errors.UNSEEN_PYTHON_STATUS: (
             f"its node cannot access {sys.executable}; install the environment on a shared file "
             "system"
         ),

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import psutil
 
-from aiperf_hpc.errors import EndedEarlyError
+from aiperf_hpc.errors import EndedEarlyError, UsageError
 from aiperf_hpc.trial import Value
 
 DEAD = "ZX"
@@ -89,7 +89,11 @@ SPEAKER = "aiperf: "
 
 
 def run_in_session(
-    command: Sequence[str], seconds: float | None = None, given: str | None = None
+    command: Sequence[str],
+    seconds: float | None = None,
+    given: str | None = None,
+    *,
+    late: str = "it did not end within {:g} s",
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in its own session and kill all processes of the session when it ends.
 
@@ -97,9 +101,10 @@ def run_in_session(
         command: program with its arguments.
         seconds: time limit in seconds.
         given: standard input of the command; that of this process by default.
+        late: message of the error, with a place for the seconds.
 
     Raises:
-        subprocess.TimeoutExpired: the command exceeded the time limit.
+        UsageError: the command exceeded the time limit.
     """
     with subprocess.Popen(
         command,
@@ -112,6 +117,8 @@ def run_in_session(
     ) as process:
         try:
             out, err = process.communicate(given, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise UsageError(late.format(seconds)) from None
         finally:
             end_session(process.pid)
         return subprocess.CompletedProcess(list(command), process.returncode, out, err)

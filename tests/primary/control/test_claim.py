@@ -30,6 +30,7 @@ from aiperf_hpc.primary.control.resume import all_have_ended
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import PrimaryHeartbeat
 from aiperf_hpc.run.storage import no_retry
@@ -371,12 +372,14 @@ def test_stop_ends_a_run_whose_digests_cannot_be_written(
 def test_a_run_is_resumed_without_digests_whose_file_is_damaged(
     dead_run: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with primary._digests_writer(dead_run, no_retry) as writer:
-        assert writer is not None
-    dead_run.journal_digests.unlink()
-    dead_run.journal_digests.mkdir()
-    with primary._digests_writer(dead_run, no_retry) as writer:
-        assert writer is None
+    manifest, history = RunManifest.load(dead_run), RunHistory(dead_run)
+    with JournalWriter(dead_run.primary_journal) as journal:
+        with primary._journal_digests(manifest, history, journal, no_retry) as digests:
+            assert digests is not None
+        dead_run.journal_digests.unlink()
+        dead_run.journal_digests.mkdir()
+        with primary._journal_digests(manifest, history, journal, no_retry) as digests:
+            assert digests is None
     assert (
         "no journal digests are recorded, so `aiperf verify` will fail: " in capsys.readouterr().err
     )

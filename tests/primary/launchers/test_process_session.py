@@ -11,6 +11,7 @@ import time
 import pytest
 from tests.support.processes import MAY_HAVE_ENDED, alive
 
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.processes import end_session, failure_reason, run_in_session
 
 FAMILY = """
@@ -66,6 +67,11 @@ def test_a_session_that_is_gone_is_nothing_to_end() -> None:
 )
 def test_why_a_program_failed(program: str, reason: str) -> None:
     assert failure_reason(run_in_session([sys.executable, "-c", program])).startswith(reason)
+
+
+def test_a_program_that_does_not_end_in_time_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^the sleep did not end within 0\.2 s$"):
+        run_in_session(["sleep", "60"], 0.2, late="the sleep did not end within {:g} s")
 
 
 def test_a_program_reads_what_it_is_given() -> None:
