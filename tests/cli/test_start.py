@@ -215,7 +215,7 @@ def test_what_cannot_become_official_is_refused_with_a_line_for_each_reason(
 def test_the_dataset_is_looked_at_too() -> None:
     plan = make_manifest(load_config("imagenet"), 1, 1.0, "local")
     with pytest.raises(
-        UsageError, match="dataset: digits; ImageNet is required\n  content: digits is not an official"
+        UsageError, match="dataset: digits; ImageNet is required\n  content: digits is not an off"
     ):
         require_eligible(plan.model_copy(update={"division": "open"}), DATASET)
     require_eligible(plan, DATASET)  # Nobody asked for a division.
