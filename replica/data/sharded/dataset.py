@@ -411,13 +411,7 @@ def verify(
     for part, shards, sizes in by_part:
         files = SampleFiles(name, folder, shards, sizes)
         starts = accumulate((shard.samples for shard in shards), initial=0)
-
-        def check(
-            job: tuple[int, int], stopped: threading.Event, files: SampleFiles = files
-        ) -> tuple[list[str], str | None]:
-            return _check_shard(codec, files, *job, stopped)
-
-        jobs = list(zip(range(len(shards)), starts, strict=False))
+        jobs, check = zip(shards, starts, strict=False), partial(_check_shard, codec, files)
         for digests, problem in in_threads(check, jobs, threads, meter):
             lines += [(part, digest) for digest in digests]
             broken += [problem] if problem else []
@@ -430,10 +424,10 @@ def verify(
 
 
 def _check_shard(
-    codec: Codec, files: SampleFiles, number: int, start: int, stopped: threading.Event
+    codec: Codec, files: SampleFiles, job: tuple[Shard, int], stopped: threading.Event
 ) -> tuple[list[str], str | None]:
-    """Return the digests of a shard's samples, and the first problem or None."""
-    shard, digests = files.shards[number], list[str]()
+    """Return the digests of the samples of a shard and its first place, and a problem or None."""
+    (shard, start), digests = job, list[str]()
     try:
         verify_shards(files.folder, [shard], 1, codec.name, whole=True)
         for place in range(start, start + shard.samples):
