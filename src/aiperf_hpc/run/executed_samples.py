@@ -33,9 +33,7 @@ class Executions:
 
     def add(self, utc: float, trial: str, train_samples: int, validation_samples: int) -> None:
         """Add an execution."""
-        place = self._places.get(trial)
-        if place is None:
-            place = self._place_of(trial)
+        place = self._places[trial] if trial in self._places else self._place_of(trial)
         self._utc.append(utc)
         self._place.append(place)
         self._train.append(train_samples)

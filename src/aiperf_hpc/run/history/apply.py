@@ -399,17 +399,12 @@ class HistoryState(RunState):
                 self._file_problem(replica.id, event)
 
 
-def _extend(own: object, more: object) -> None:
+def _extend(own: Any, more: Any) -> None:  # noqa: ANN401 -- equal fields of two states
     """Extend a collection by another state's."""
-    match own, more:
-        case dict(), dict():
-            own.update(more)
-        case set(), set():
-            own.update(more)
-        case list(), list():
-            own.extend(more)
-        case Executions(), Executions():
-            own.extend(more)
+    if isinstance(own, dict | set):
+        own.update(more)
+    elif isinstance(own, list | Executions):
+        own.extend(more)
 
 
 # Frequent records are dispatched by type; a chain of isinstance doubles the time.

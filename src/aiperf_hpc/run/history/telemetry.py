@@ -217,11 +217,9 @@ class SamplerHistory:
         """Add a sample that fits the equipment."""
         self.latest = utc, sample
         self.cpu_seconds += sample.cpu_seconds
-        for name, why in sample.absent.items():
-            if why:
-                self.absent[name] = why
-            else:
-                self.absent.pop(name, None)
+        if sample.absent:
+            reasons = self.absent | sample.absent
+            self.absent = {name: why for name, why in reasons.items() if why}
         millijoules = [round(1000.0 * joules) for joules in sample.joules]
         milliseconds = [round(1000.0 * covered) for covered in sample.covered]
         for part, own in self._places.items():
