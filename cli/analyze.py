@@ -219,9 +219,8 @@ def rank(
       $ aiperf rank /shared/results --output ranking.html
     """
     from aiperf_hpc.analysis.layout import tables_as_lines
-    from aiperf_hpc.analysis.rank.page import write_page
     from aiperf_hpc.analysis.rank.ranking import rank_runs
-    from aiperf_hpc.analysis.rank.tables import tables_of
+    from aiperf_hpc.analysis.rank.tables import tables_of, write_page
     from aiperf_hpc.run.storage import require_writable
 
     trusted = trusted_of(key, witness, tsa)

@@ -9,7 +9,6 @@ import math
 import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,18 +84,13 @@ def _bootstrap(values: NDArray[np.float64], method: str) -> tuple[float, float]:
         warnings.simplefilter("ignore", RuntimeWarning)
         found = stats.bootstrap(
             (values,),
-            _variation_along,
+            lambda v, axis: np.std(v, axis=axis, ddof=1) / np.mean(v, axis=axis),
             confidence_level=CONFIDENCE,
             n_resamples=RESAMPLES,
             method=method,
             rng=np.random.default_rng(SEED),
         ).confidence_interval
     return float(found.low), float(found.high)
-
-
-def _variation_along(values: NDArray[Any], axis: int) -> NDArray[Any]:
-    found: NDArray[Any] = np.std(values, axis=axis, ddof=1) / np.mean(values, axis=axis)
-    return found
 
 
 def normal_limits(variation: float, count: int, confidence: float) -> ConfidenceInterval:

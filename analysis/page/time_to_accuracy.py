@@ -29,7 +29,10 @@ from aiperf_hpc.results.report.plots.figure import (
 PANEL = 4.6
 LINES = ("#3b82c4", "#d0702d", "#5a9a2f", "#a85db0")
 """Colors that are distinguishable in light and dark mode."""
-DASHES: tuple[Literal["solid"] | tuple[int, tuple[int, ...]], ...] = ("solid", (0, (4, 2)))
+Dashes = Literal["solid"] | tuple[int, tuple[int, ...]]
+DASHES: tuple[Dashes, ...] = ("solid", (0, (4, 2)))
+STYLES = [(color, dashes) for dashes in DASHES for color in LINES]
+"""Distinguishable lines; all others share one style."""
 LETTERS = 36
 """Maximum length of a name."""
 LETTER = 5.0
@@ -153,7 +156,7 @@ def _curve(axes: Axes, thresholds: Sequence[float], curve: TimeCurve, place: int
     seconds = scaled(curve.seconds, 1.0)
     axes.plot(
         thresholds, seconds, color=style[0], linestyle=style[1],
-        linewidth=1.6 if place < _told_apart() else 0.8, zorder=2 if place < _told_apart() else 1,
+        linewidth=1.6 if place < len(STYLES) else 0.8, zorder=2 if place < len(STYLES) else 1,
         label=curve.name,
     )  # fmt: skip
     last = max((i for i, s in enumerate(curve.seconds) if s is not None), default=None)
@@ -165,14 +168,8 @@ def _curve(axes: Axes, thresholds: Sequence[float], curve: TimeCurve, place: int
     )  # fmt: skip
 
 
-def _told_apart() -> int:
-    return len(LINES) * len(DASHES)
-
-
-def _style(place: int) -> tuple[str, Literal["solid"] | tuple[int, tuple[int, ...]]]:
-    if place >= _told_apart():
-        return MUTED, "solid"
-    return LINES[place % len(LINES)], DASHES[place // len(LINES)]
+def _style(place: int) -> tuple[str, Dashes]:
+    return STYLES[place] if place < len(STYLES) else (MUTED, "solid")
 
 
 def _mark_target(axes: Axes, target: float, *, is_last: bool) -> None:
@@ -192,15 +189,12 @@ def _limits(thresholds: Sequence[float]) -> tuple[float, float]:
 
 def _legend(figure: Figure, curves: Sequence[TimeCurve]) -> None:
     """Draw the legend next to the plot, with the fastest entry on top."""
-    told = _told_apart()
-    lines = [
-        Line2D([], [], color=_style(place)[0], linestyle=_style(place)[1], linewidth=1.6)
-        for place in range(min(len(curves), told))
-    ]
-    names = [_short(curve.name) for curve in curves[:told]]
-    if len(curves) > told:
+    shown = list(zip(STYLES, curves, strict=False))
+    lines = [Line2D([], [], color=c, linestyle=d, linewidth=1.6) for (c, d), _ in shown]
+    names = [_short(curve.name) for _, curve in shown]
+    if (more := len(curves) - len(shown)) > 0:
         lines.append(Line2D([], [], color=MUTED, linewidth=0.8))
-        names.append(f"{len(curves) - told} slower ones")
+        names.append(f"{more} slower ones")
     figure.legend(
         lines, names, loc="upper left", bbox_to_anchor=(0.73, 0.96), fontsize=8.0,
         handlelength=2.2, borderaxespad=0.0,

@@ -1,15 +1,21 @@
-"""Tables of a ranking, common to the terminal and the page."""
+"""Tables of a ranking, for a terminal and as a self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from aiperf_hpc import __version__
 from aiperf_hpc.analysis.rank.ranking import Ranking
-from aiperf_hpc.formatting import si
+from aiperf_hpc.errors import RunDirectoryError, restated
+from aiperf_hpc.formatting import si, utc_text
+from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.table import NONE, Table
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.rules.rule import Division
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.streams import without_controls, without_stand_ins
 from aiperf_hpc.system.summary import times
 
 WORDS = ("system", "accelerators", "signed by", "rules violated")
@@ -95,3 +101,24 @@ def system_of(entry: RunDetails) -> str:
     """Return a system's name and submitter, or the names of its processors if it has no name."""
     named = ", ".join(filter(None, [entry.system, entry.submitter]))
     return named or ", ".join(entry.resources.processors) or WITHOUT_A_NAME
+
+
+def write_page(ranking: Ranking, path: Path) -> None:
+    """Write the page. Raises RunDirectoryError if it cannot be written."""
+    with restated(f"cannot write {path}", RunDirectoryError, caught=OSError):
+        write_whole(path, without_controls(without_stand_ins(render(ranking))))
+
+
+def render(ranking: Ranking) -> str:
+    """Return the page's text, which is deterministic for a ranking."""
+    templates = page_templates("aiperf_hpc.analysis.rank")
+    templates.filters |= {
+        "system": system_of,
+        "figure": figure_of,
+        "day": lambda utc: str(utc_text(utc))[:10],
+        "heading": lambda text: text[:1].upper() + text[1:],
+        "times": lambda model, count: times(count, model),
+    }
+    return templates.get_template("rank.html").render(
+        ranking=ranking, quantities=quantities_in(View.RANKING), version=__version__
+    )

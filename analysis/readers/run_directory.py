@@ -13,12 +13,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from aiperf_hpc.analysis.readers.fixed_trials import init_of, staging_of, trainings
 from aiperf_hpc.analysis.readers.run_records import (
     best_stored,
     executed_of,
+    init_of,
     load_predictions,
     read_peaks,
+    staging_of,
+    trainings,
 )
 from aiperf_hpc.analysis.training_log import (
     Entry,

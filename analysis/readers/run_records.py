@@ -1,21 +1,36 @@
-"""Intervals between the records of executed samples, which give their execution times."""
+"""Training runs, execution times and predictions from the records of an AIPerf run."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, NamedTuple, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from aiperf_hpc.analysis.training_log import Rates, StoredPredictions
+from aiperf_hpc.analysis.training_log import (
+    Epoch,
+    Evaluation,
+    Interval,
+    Quality,
+    Rates,
+    StoredPredictions,
+    TrainingLog,
+)
 from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import CheckpointError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.morphism.weights.weight_file import load_recorded
-from aiperf_hpc.run.history import RunHistory, Trial
+from aiperf_hpc.results.views.resources import counted
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.trainings import chains, cut
+from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.peaks import Rate, listed
+from aiperf_hpc.trial import TrialState
 from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import text_of
 
@@ -123,3 +138,145 @@ def read_peaks(path: Path, precision: str) -> tuple[Rates, ...]:
 def _own(rates: Mapping[str, float], precision: str) -> dict[str, float]:
     others = tuple(f" {name}" for name in PRECISIONS if name != precision)
     return {kind: rate for kind, rate in rates.items() if not kind.endswith(others)}
+
+
+def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...], list[str]]:
+    """Return the training runs of an AIPerf run, and a line about those that were cut off.
+
+    A training run that was interrupted and resumed counts once. One that was cut off by the end of
+    the AIPerf run or by a failure gives no time to the target; it is left out unless there is no
+    other.
+    """
+    every, spans = list(chains(view.history)), spans_of(view.history, view.until)
+    whole = [chain for chain in every if not cut(chain[-1])]
+    left = len(every) - len(whole)
+    logs = tuple(_training(view, chain, spans, base) for chain in whole or every)
+    outcome = "left out" if whole else "there are no others"
+    return logs, [f"{counted(left, 'training run')} did not finish: {outcome}"] if left else []
+
+
+def _training(
+    view: RunView, chain: Sequence[Trial], spans: Spans, base: TrainingLog
+) -> TrainingLog:
+    first, last = chain[0], chain[-1]
+    used = last.started.hyperparameters
+    replica = view.history.replicas[last.replica]
+    epochs, evaluations = _epochs(chain, spans)
+    config = view.manifest.config
+    settings = {"trial": last.id, "seed": first.started.seed, **used.model_dump(mode="json")}
+    executed = [span for trial in chain for span in spans.get(trial.id, ())]
+    run = _run(chain, evaluations, view.history.end_utc)
+    # Not the staging of a later attempt, after the training ended.
+    end = math.inf if run is None or run.ended is None else run.ended
+    staging = tuple(each for each in staging_of([replica]) if each.started <= end)
+    predicted, unread = load_predictions(last, view.paths)
+    return base.model_copy(
+        update={
+            "source": f"{base.source}:{last.id}",
+            "run": run,
+            "succeeded": _succeeded(last, evaluations, base.quality),
+            "init": init_of(view.history, [replica]),
+            "staging": staging,
+            "epochs": epochs,
+            "evaluations": evaluations,
+            "global_batch_size": used.batch_size,
+            "nodes": config.replica.nodes,
+            "accelerators": config.replica.ranks,
+            "operations": _operations(last, executed),
+            "settings": {**base.settings, **settings},
+            "predictions": predicted,
+            "problems": (*_problems(chain), *([unread] if unread else [])),
+        }
+    )
+
+
+def _run(
+    chain: Sequence[Trial], evaluations: Sequence[Evaluation], end: float | None
+) -> Interval | None:
+    """Return a training run's interval: from its first step to its last evaluation.
+
+    Weights are stored after it, when the next training run has already begun.
+    """
+    first, last = chain[0], chain[-1]
+    if first.training_utc is None:
+        return None
+    if not cut(last):
+        end = evaluations[-1].ended if evaluations else last.ended_utc
+    return Interval(started=first.training_utc, ended=end)
+
+
+def _succeeded(
+    last: Trial, evaluations: Sequence[Evaluation], quality: Quality | None
+) -> bool | None:
+    """Return whether the target was reached or, without one, whether the training completed."""
+    if cut(last):
+        return None
+    if quality is None or quality.target is None:
+        return last.state is not TrialState.FAILED
+    return quality.first_reached(evaluations) is not None
+
+
+def init_of(history: RunHistory, replicas: Sequence[ReplicaHistory]) -> Interval | None:
+    """Return the time from the run's start until the last of the given replicas had its data."""
+    loaded = [replica.loads[0][0] for replica in replicas if replica.loads]
+    start = history.start_utc
+    return None if start is None or not loaded else Interval(started=start, ended=max(loaded))
+
+
+def staging_of(replicas: Sequence[ReplicaHistory]) -> Iterator[Interval]:
+    """Yield the intervals in which replicas copied the dataset to their nodes."""
+    for replica in replicas:
+        for utc, seconds in replica.loads:
+            if seconds > 0.0:
+                yield Interval(started=utc - seconds, ended=utc)
+
+
+def _operations(last: Trial, executed: Sequence[Span]) -> int:
+    train = sum(span.train_samples for span in executed)
+    validation = sum(span.validation_samples for span in executed)
+    started = last.started
+    return train * started.train_operations + validation * started.validation_operations
+
+
+def _epochs(
+    chain: Sequence[Trial], spans: Spans
+) -> tuple[tuple[Epoch, ...], tuple[Evaluation, ...]]:
+    """Return the complete epochs and their evaluations, without those that were later repeated."""
+    epochs: dict[int, Epoch] = {}
+    evaluations: dict[int, Evaluation] = {}
+    for trial in chain:
+        mark = trial.training_utc or trial.started_utc
+        for again in [number for number in epochs if number >= trial.started.first_epoch]:
+            del epochs[again], evaluations[again]
+        starts = _evaluation_starts(spans.get(trial.id, ()))
+        for each in trial.evaluations:
+            place = bisect_left(starts, each.utc) - 1
+            known = place >= 0 and starts[place] >= mark
+            epochs[each.epoch] = Epoch(started=mark, ended=each.utc, number=each.epoch)
+            evaluations[each.epoch] = Evaluation(
+                epoch=each.epoch,
+                started=starts[place] if known else None,
+                ended=each.utc,
+                quality=each.quality,
+            )
+            mark = each.utc
+    return tuple(epochs.values()), tuple(evaluations.values())
+
+
+def _evaluation_starts(spans: Sequence[Span]) -> list[float]:
+    """Return the start times of evaluations, from training samples recorded after an epoch."""
+    return [
+        after.started
+        for before, after in pairwise(spans)
+        if after.validation_samples and before.train_samples
+    ]
+
+
+def _problems(chain: Sequence[Trial]) -> Iterator[str]:
+    for trial in chain[:-1]:
+        yield f"{trial.id} was interrupted: {trial.reason or 'no reason is recorded'}"
+    last = chain[-1]
+    if cut(last):
+        yield f"{last.id} did not finish: {last.reason or 'the run ended first'}"
+    elif last.state is TrialState.FAILED:
+        yield f"{last.id} failed: {last.reason}"

@@ -115,11 +115,6 @@ MOST_REPORT_BYTES = 256 * 2**20
 """Maximum size of report.json; 512 replicas for a day (12.6 million records) need 14 MB."""
 
 
-def report_bytes(paths: RunPaths) -> bytes:
-    """Return the bytes of a run's report. Raises OSError if there is no readable one."""
-    return bytes_inside(paths.root, paths.report_json, MOST_REPORT_BYTES)
-
-
 def report_document(paths: RunPaths) -> Any:  # noqa: ANN401 -- whatever was written
     """Return the parsed report of a run.
 
@@ -127,4 +122,4 @@ def report_document(paths: RunPaths) -> Any:  # noqa: ANN401 -- whatever was wri
         OSError: there is no readable report.
         ValueError: the report is damaged.
     """
-    return parsed_json(report_bytes(paths))
+    return parsed_json(bytes_inside(paths.root, paths.report_json, MOST_REPORT_BYTES))

@@ -157,7 +157,9 @@ def differences(view: RunView) -> list[Difference]:
         content, manifest = _read(view)
     except RunDirectoryError as error:
         return [Difference(str(error))]
-    found = [] if _as_written(content, manifest) else ["manifest.json has been changed"]
+    found = []
+    if manifest.schema_version > EARLIER and content != manifest.content():
+        found.append("manifest.json has been changed")  # Including insignificant spaces.
     if manifest.schema_version == EARLIER and not view.manifest.earlier:
         found.append("manifest.json has the format of an earlier version than the run")
     known = {entry.path for entry in manifest.files}
@@ -331,12 +333,6 @@ def _says_final(paths: RunPaths, path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and content.get("final") is True
-
-
-def _as_written(content: bytes, manifest: ReportManifest) -> bool:
-    """Return whether the bytes are equal to this version's output, including insignificant
-    spaces."""
-    return manifest.schema_version == EARLIER or content == manifest.content()
 
 
 def _read(view: RunView) -> tuple[bytes, ReportManifest]:

@@ -96,12 +96,12 @@ def storage_statuses(history: RunHistory) -> Iterator[StorageStatus]:
 
 
 def _ordered(history: RunHistory) -> list[ReplicaHistory]:
-    return sorted(history.replicas.values(), key=lambda replica: _by_number(replica.id))
+    """Return the replicas in the natural order of their names (r2 before r10)."""
 
+    def key(replica: ReplicaHistory) -> list[tuple[str, int]]:
+        return [(text, int(n or 0)) for text, n in re.findall(r"(\D*)(\d*)", replica.id)]
 
-def _by_number(name: str) -> list[tuple[str, int]]:
-    """Return a key for natural order of names (r2 before r10)."""
-    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
+    return sorted(history.replicas.values(), key=key)
 
 
 def _status(

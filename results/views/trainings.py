@@ -98,7 +98,11 @@ def _time(replica: ReplicaHistory, chain: Sequence[Trial], target: float | None)
         trial=last.id,
         replica=last.replica,
         seed=first.started.seed,
-        reached=None if target is None else _reaches(last, target),
+        reached=None
+        if target is None
+        else any(
+            each.quality_metric.reaches(each.quality, target) for each in last.evaluations
+        ),  # fmt: skip
         epochs=last.evaluations[-1].epoch,
         seconds=before + ended - began,
         staging_seconds=before + between,
@@ -112,10 +116,6 @@ def _in_epochs(trial: Trial) -> float:
     if trial.training_utc is None or not trial.evaluations:
         return 0.0
     return trial.evaluations[-1].utc - trial.training_utc
-
-
-def _reaches(trial: Trial, target: float) -> bool:
-    return any(each.quality_metric.reaches(each.quality, target) for each in trial.evaluations)
 
 
 MINUTE = 60.0

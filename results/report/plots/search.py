@@ -196,13 +196,9 @@ def _panel(axes: Axes, name: str, values: Sequence[float | str], reached: Sequen
     if scale:
         axes.xaxis.set_major_locator(MaxNLocator(4))
     else:
-        axes.set_xticks(range(len(known)), [_value_text(value) for value in known])
+        axes.set_xticks(range(len(known)), [v if isinstance(v, str) else f"{v:.4g}" for v in known])
     axes.yaxis.set_major_locator(MaxNLocator(6))
     axes.set_xlabel(_name_text(name))
-
-
-def _value_text(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
 
 
 def _name_text(name: str) -> str:
