@@ -96,13 +96,6 @@ def test_log_pca_is_scikit_learns() -> None:
     assert found.epochs == pytest.approx(stats.gmean(epochs))
 
 
-def test_log_pca_of_a_pure_law_is_its_exponent() -> None:
-    found = log_pca([1.0, 4.0, 16.0], [10.0, 20.0, 40.0])  # epochs = 10·throughput^(1/2)
-    assert found.exponent == pytest.approx(0.5)
-    assert found.direction == pytest.approx((2 / math.sqrt(5), 1 / math.sqrt(5)))
-    assert found.explained == pytest.approx(1.0)
-
-
 def test_without_variation_of_throughput_there_is_no_exponent() -> None:
     found = log_pca([100.0, 100.0, 100.0], [10.0, 12.0, 15.0])
     assert found.exponent is None
