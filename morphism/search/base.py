@@ -161,9 +161,6 @@ class Searcher(Protocol):
     estimated its parameters.
     """
 
-    @property
-    def name(self) -> str: ...
-
     def begin_anew(self) -> None:
         """Forget all observations and parameters."""
         ...

@@ -31,7 +31,6 @@ class GreedySearcher:
 
     random_parent_probability: float
     attempts: int = 64
-    name: str = "greedy"
 
     def begin_anew(self) -> None:
         """Forget nothing: it has no parameters."""

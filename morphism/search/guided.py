@@ -102,7 +102,6 @@ class GuidedSearcher:
     """Maximum number of morphisms between a candidate and its parent."""
     temperature: float = 0.5
     """Initial temperature, in standard deviations of the observed objective values."""
-    name: str = "guided"
     surrogate: Surrogate = field(default_factory=Surrogate, repr=False)
     """The surrogate, a cache of all observations."""
     _descriptions: dict[str, Vector] = field(default_factory=dict, repr=False)

@@ -286,9 +286,9 @@ def serve(
     grown: Grown | None = None,
 ) -> int:
     """Search until stopped, writing the first and last records; return the exit status."""
-    searcher, journal = load_searcher(context.config.search), context.journal
-    replica = context.who.replica
-    journal.append(SearchStarted(replica=replica, worker=worker, pid=pid, searcher=searcher.name))
+    search, journal, replica = context.config.search, context.journal, context.who.replica
+    searcher = load_searcher(search)
+    journal.append(SearchStarted(replica=replica, worker=worker, pid=pid, searcher=search.method))
     try:
         reason = SearchWorker(context, worker, searcher, knowledge, grown).work()
     except AIPerfError as error:
