@@ -68,7 +68,7 @@ class WitnessOptions:
     folder: Annotated[Path, Argument(metavar="DIR", parser=Path)]
     """Folder for the server's key and log."""
     address: Annotated[str, value("HOST:PORT")] = ""
-    """Listening address. Default: a port on loopback."""
+    """Listening address. Default: 127.0.0.1, any free port."""
     tls_certificate: Certificate = None
     tls_key: CertificateKey = None
     name: Annotated[str, value("TEXT")] = ""

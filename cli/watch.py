@@ -115,7 +115,8 @@ def serve(
     ],
     security: ServerSecurity,
     address: Annotated[
-        str, option("--address", "HOST:PORT", "Listening address. Default: a port on loopback.")
+        str,
+        option("--address", "HOST:PORT", "Listening address. Default: 127.0.0.1, any free port."),
     ] = "",
 ) -> int:
     """Serve all runs in a folder, or one run, over HTTP.

@@ -24,8 +24,8 @@ RUN = re.compile(r"\d{8}-\d{6}-quickstart-[0-9a-f]{4}")
 MACHINE_DEPENDENT = ("aiperf doctor", "aiperf system", "aiperf peaks")
 """Commands whose output depends on the machine."""
 ONLY_IN_A_COMPLETE_RUN = {
-    "after", "completed", "conv", "convolution", "ended", "grown", "hpo", "kernel", "min", "over",
-    "queued", "relu", "run", "stem", "time", "train", "trained",
+    "after", "candidate", "completed", "conv", "convolution", "ended", "grown", "hpo", "kernel",
+    "min", "not", "over", "relu", "run", "stem", "time", "train", "trained",
 }  # fmt: skip
 """Words of a complete run that the stopped run may not print."""
 WORD = re.compile(r"[A-Za-z][a-z]{2,}")
