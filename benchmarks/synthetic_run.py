@@ -38,6 +38,8 @@ from aiperf_hpc.trial import (
 )
 
 START = 1_750_000_000.0
+UPTIME = 4321.0
+"""Seconds that each host has been up for when the run starts."""
 NAME = "@"
 """The stand-in for the replica's name until a copy is written."""
 
@@ -274,7 +276,7 @@ def lines_of(moments: Sequence[Moment], replica: str, start: float, seq: int = 0
     """Return the journal's lines of ``moments``, under a replica's name."""
     lines = [
         f'{{"v":1,"seq":{number},"utc":{start + moment.seconds!r},'
-        f'"mono":{4321.0 + moment.seconds!r},"event":{moment.event}}}\n'
+        f'"mono":{UPTIME + moment.seconds!r},"event":{moment.event}}}\n'
         for number, moment in enumerate(moments, seq)
     ]
     text = "".join(lines)
@@ -303,7 +305,7 @@ class Set:
         return self.now
 
     def monotonic(self) -> float:
-        return self.now - self._start
+        return self.now - self._start + UPTIME
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks import synthetic_run
 from cryptography.x509 import Certificate
 from tests.support.clock import Clock
+from tests.support.run_writer import trial_ended
 
 from aiperf_hpc.integrity.signatures import PublicKey
 from aiperf_hpc.results.report.writer import write_report
@@ -20,7 +21,7 @@ from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records.parsing import model_of
-from aiperf_hpc.trial import TimePhase, TrialState
+from aiperf_hpc.trial import TimePhase
 from aiperf_hpc.verification.audit import check, evidence_of
 
 ROWS = {rule.name: rule for rule in CONSISTENCY}
@@ -60,10 +61,10 @@ def reported(paths: RunPaths) -> RunPaths:
     return paths
 
 
-def append(path: Path, utc: float, event: records.AnyEvent) -> None:
-    """Append to r0's journal, whose monotonic clock was at 4321 s when the run started."""
+def append(path: Path, utc: float, *events: records.AnyEvent) -> None:
+    """Append to a journal of version 1."""
     with JournalWriter(path, clock=Clock(utc)) as journal:
-        journal.append(event)
+        journal.append_all(events)
     synthetic_run.of_version_1(path)
 
 
@@ -87,7 +88,7 @@ def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
     history = RunHistory.read(paths)
     start, end = history.start_utc, history.last_utc + 1.0
     assert start is not None
-    clock = synthetic_run.Set(start)
+    clock = Clock(start)
     with JournalWriter(paths.primary_journal, clock=clock) as primary:
         while clock.now + 30.0 < end:
             clock.sleep(30.0)
@@ -101,19 +102,10 @@ def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
 def write_late(paths: RunPaths, trial: Trial, utc: float) -> None:
     """Let r0 go on with its trial after the end of the run."""
     epoch = synthetic_run.EPOCHS[-1]
-    late = [
+    append(
+        paths.replica_journal("r0"),
+        utc,
         *synthetic_run.epoch_events(trial.id, epoch, 359),
         records.TimeSpent(trial=trial.id, seconds={TimePhase.TRAIN: utc - trial.started_utc}),
-        records.TrialEnded(
-            trial=trial.id,
-            state=TrialState.COMPLETED,
-            reason="",
-            predicted_accuracy=None,
-            checkpoint=False,
-        ),
-    ]
-    clock = synthetic_run.Set(synthetic_run.START - 4321.0)
-    clock.now = utc
-    with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
-        journal.append_all(late)
-    synthetic_run.of_version_1(paths.replica_journal("r0"))
+        trial_ended(trial.id, reason="", checkpoint=False),
+    )

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tests.support.torch_network import logits, meta_tensors, run
-from torch import Tensor
-from torch.nn import functional
+from tests.support.torch_network import meta_tensors, run
 from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf_hpc.graph import Graph
@@ -15,13 +13,17 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.verification.execution.comparison import MATRIX_LAYERS
 
 
-def executed_apart(graph: Graph, corrected: dict[Any, Any] | None = None) -> tuple[int, int]:
-    """The operations of a forward pass, and of one with its backward pass, of a sample.
+def executed_apart(
+    graph: Graph, corrected: dict[Any, Any] | None = None, samples: int = 1
+) -> tuple[int, int]:
+    """The operations of a forward pass, and of one with its backward pass, of some samples.
 
     ``corrected`` replaces PyTorch's counts of some operators.
     """
+    *places, channels = graph.nodes[0].layer.output_shape()
+    images = torch.empty((samples, channels, *places), device="meta")
     with FlopCounterMode(display=False, custom_mapping=corrected) as counter:
-        found = run(graph, meta_tensors(graph), meta_images(graph))[graph.output.name]
+        found = run(graph, meta_tensors(graph), images)[graph.output.name]
         forward = int(counter.get_total_flops())
         found.sum().backward()  # type: ignore[no-untyped-call]
     return forward, int(counter.get_total_flops())
@@ -29,13 +31,7 @@ def executed_apart(graph: Graph, corrected: dict[Any, Any] | None = None) -> tup
 
 def executed(graph: Graph, samples: int = 1) -> int:
     """Multiplications and additions of matrix products in one training step."""
-    images = meta_images(graph, samples)
-    labels = torch.zeros(samples, dtype=torch.long, device="meta")
-    tensors = meta_tensors(graph)
-    with FlopCounterMode(display=False) as counter:
-        loss = functional.cross_entropy(logits(graph, tensors, images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-    return int(counter.get_total_flops())
+    return executed_apart(graph, samples=samples)[1]
 
 
 def counted_apart(graph: Graph) -> tuple[int, int]:
@@ -48,8 +44,3 @@ def counted_apart(graph: Graph) -> tuple[int, int]:
 def counted(graph: Graph) -> int:
     """Those of a training step by formula, without the update."""
     return counted_apart(graph)[1]
-
-
-def meta_images(graph: Graph, samples: int = 1) -> Tensor:
-    *places, channels = graph.nodes[0].layer.output_shape()
-    return torch.empty((samples, channels, *places), device="meta")

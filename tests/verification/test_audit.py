@@ -29,7 +29,6 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.trial import JobPhase
 
@@ -238,9 +237,7 @@ def test_a_replica_without_records_is_missed_where_it_must_have_written(
     shutil.rmtree(paths.replica("r2"))
     start = RunHistory.read(paths).start_utc
     assert start is not None
-    with JournalWriter(paths.primary_journal, clock=synthetic_run.Set(start)) as journal:
-        journal.append_all(events)
-    synthetic_run.of_version_1(paths.primary_journal)
+    append(paths.primary_journal, start, *events)
     found = failures_by_rule(paths)
     assert ("replicas" not in found) == passes
     assert set(found) <= {"replicas"}

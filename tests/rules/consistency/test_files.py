@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from benchmarks import synthetic_run
 from tests.support.manifests import change_manifest
-from tests.support.rules import check_rule
+from tests.support.rules import append, check_rule
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run import records
-from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 
 OTHERS = {
@@ -133,10 +132,8 @@ def test_no_file_is_opened_but_those_of_the_run(run: RunPaths, name: str) -> Non
 def test_what_comes_after_the_end_is_noted_and_a_new_report_names_it(run: RunPaths) -> None:
     view = RunView.read(run)
     assert view.history.end_utc is not None
-    clock = synthetic_run.Set(view.history.end_utc - 4000.0)
-    clock.now = view.history.end_utc + 1.0
-    with JournalWriter(run.replica_journal("r0"), clock=clock) as journal:
-        journal.append(records.ReplicaEnded(reason="it did not know"))
+    late = records.ReplicaEnded(reason="it did not know")
+    append(run.replica_journal("r0"), view.history.end_utc + 1.0, late)
     with run.replica_log("r0").open("a") as log:
         log.write("slurmstepd: it is over\n")
     found = rule_files(run)

@@ -14,6 +14,7 @@ from benchmarks import synthetic_run
 from tests.support.hostile import edited_lines
 from tests.support.manifests import change_manifest, restate
 from tests.support.rules import (
+    append,
     check_rule,
     end_amid_the_last_trial,
     failures_by_rule,
@@ -24,7 +25,6 @@ from tests.support.rules import (
 from aiperf_hpc.results.report.provenance import ReportManifest
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 
 REPLICAS = 3
@@ -139,11 +139,8 @@ def test_a_section_on_other_runs_is_compared_as_stated(tmp_path: Path) -> None:
 def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(tmp_path: Path) -> None:
     paths, trial, end = end_amid_the_last_trial(tmp_path)
     write_late(reported(paths), trial, end + 1.0)
-    clock = synthetic_run.Set(synthetic_run.START - 4321.0)
-    clock.now = end + 2.0
-    with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
-        journal.append(trial.started.model_copy(update={"trial": "r0-late"}))
-    synthetic_run.of_version_1(journal.path)
+    later = trial.started.model_copy(update={"trial": "r0-late"})
+    append(paths.replica_journal("r0"), end + 2.0, later)
     assert failures_by_rule(paths) == {}
 
 
