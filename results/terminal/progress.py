@@ -17,12 +17,7 @@ from aiperf_hpc.formatting import duration
 from aiperf_hpc.host.processes import Interrupts, in_background
 from aiperf_hpc.results.terminal.live_block import block, shown
 from aiperf_hpc.results.terminal.screen import Fitted, Screen, one_line
-from aiperf_hpc.results.terminal.status_line import (
-    short_trial_line,
-    status_line,
-    trial_line,
-    wait_line,
-)
+from aiperf_hpc.results.terminal.status_line import short_trial_line, status_line, trial_line
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.replica_status import clock_problems, disagreements, rejections
 from aiperf_hpc.results.views.run_view import RunView
@@ -209,7 +204,11 @@ class ProgressDisplay:
             *(f"  problem: {problem}" for problem in problems),
             *self._new_waiting(view),
             # The primary's own waits were reported immediately.
-            *(f"  {wait_line(who, wait)}" for who, wait in waits if who != PRIMARY),
+            *(
+                f"  {who} waited {duration(wait.seconds)} for storage: {wait.reason}"
+                for who, wait in waits
+                if who != PRIMARY
+            ),
         ]
 
     def _new_waiting(self, view: RunView) -> list[str]:

@@ -1,4 +1,4 @@
-"""One-line texts of a run, a trial and a wait for storage."""
+"""One-line texts of a run and a trial."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_view import RunState, RunStatus
 from aiperf_hpc.run.history import Trial
-from aiperf_hpc.run.records import StorageWaited
 from aiperf_hpc.streams import width
 
 NAMED = 4
@@ -124,11 +123,6 @@ def _named(status: RunStatus, most: int) -> str:
 def _counted(status: RunStatus) -> str:
     states = Counter(replica.state for replica in status.replicas)
     return ", ".join(f"{number} {state}" for state, number in states.most_common())
-
-
-def wait_line(who: str, wait: StorageWaited) -> str:
-    """Return a line on a past wait for storage."""
-    return f"{who} waited {duration(wait.seconds)} for storage: {wait.reason}"
 
 
 def trial_line(trial: Trial) -> str:
