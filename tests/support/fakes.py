@@ -19,17 +19,18 @@ from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 @dataclass(slots=True)
 class FakeDataset:
-    """Random samples: ``train_samples`` and ``validation_samples`` of them."""
+    """Samples whose label is their number, modulo ``classes``."""
 
     train_samples: int = 50
     validation_samples: int = 20
+    classes: int = 4
 
     @property
     def info(self) -> DatasetInfo:
         return DatasetInfo.of_labelled_images(
             name="synthetic",
             sha256="0" * 64,
-            classes=4,
+            classes=self.classes,
             shape=(6, 6, 2),
             train_samples=self.train_samples,
             validation_samples=self.validation_samples,
@@ -44,10 +45,9 @@ class FakeDataset:
     def _batches(self, samples: int, batch_size: int, part: Part) -> Iterator[Batch]:
         for start in range(0, samples, batch_size):
             first, last = part.bounds(min(batch_size, samples - start))
-            size = last - first
-            if not size:
-                continue
-            yield labelled_images(np.zeros((size, 6, 6, 2), np.float32), np.zeros(size, np.int32))
+            if first < last:
+                labels = (np.arange(start + first, start + last) % self.classes).astype(np.int32)
+                yield labelled_images(np.zeros((last - first, 6, 6, 2), np.float32), labels)
 
 
 @dataclass(slots=True)
@@ -57,7 +57,6 @@ class Script:
     losses: Sequence[float] = (1.0,)
     accuracies: Sequence[float] = (0.5,)
     build_error: Exception | None = None
-    build_seconds: float = 0.0
     step_errors: dict[int, Exception] = field(default_factory=dict)
     """Errors that the training step with this number raises, counted from 0 over all epochs."""
     drain_errors: dict[int, AIPerfError] = field(default_factory=dict)
@@ -165,7 +164,6 @@ class FakeEngine:
         self.states.append(state.optimizer_state)
         script = self._scripts[min(len(self.built), len(self._scripts) - 1)]
         self.built.append((state.graph, state.hyperparameters))
-        time.sleep(script.build_seconds)
         if script.build_error is not None:
             raise script.build_error
         self.networks.append(FakeNetwork(script, state.weights))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import Deeper, grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
-from aiperf_hpc.replica.data.base import Batch, Part, labelled_images
+from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import (
     EvaluationSums,
     NetworkState,
@@ -35,9 +35,10 @@ from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
 from aiperf_hpc.replica.parallel.network_builder import ignored
 from aiperf_hpc.replica.parallel.protocol import Announce, Command, Warmup
-from aiperf_hpc.trial import DatasetInfo, Hyperparameters
+from aiperf_hpc.trial import Hyperparameters
 
 GRAPH = two_stems()
+numbered = partial(FakeDataset, classes=7)
 USED = Hyperparameters(batch_size=8, learning_rate=0.1, momentum=0.0)
 
 
@@ -197,21 +198,6 @@ class Engine:
         return np.ones(1, np.float32)
 
 
-class Numbered(FakeDataset):
-    """Samples whose label is their number, modulo 7."""
-
-    @property
-    def info(self) -> DatasetInfo:
-        return super().info.model_copy(update={"classes": 7})
-
-    def _batches(self, samples: int, batch_size: int, part: Part) -> Iterator[Batch]:
-        for start in range(0, samples, batch_size):
-            first, last = part.bounds(min(batch_size, samples - start))
-            if first < last:
-                labels = (np.arange(start + first, start + last) % 7).astype(np.int32)
-                yield labelled_images(np.zeros((last - first, 6, 6, 2), np.float32), labels)
-
-
 class Team:
     """Following ranks in threads, and the engine and dataset of rank 0, which leads them."""
 
@@ -219,7 +205,7 @@ class Team:
         self,
         size: int,
         prepared: Mapping[int, Mapping[str, Any]] | None = None,
-        dataset: Callable[[], Numbered] = Numbered,
+        dataset: Callable[[], FakeDataset] = numbered,
     ) -> None:
         """Create the ranks; ``prepared`` has attributes of their networks, by rank."""
         table = Table(size)
@@ -234,7 +220,7 @@ class Team:
             for rank in range(1, size)
         ]
         self.engine = LeadingEngine(self.engines[0], self.collectives[0])
-        self.dataset = LeadingDataset(Numbered(), self.collectives[0])
+        self.dataset = LeadingDataset(numbered(), self.collectives[0])
 
     def __enter__(self) -> Team:
         for thread in self.threads:

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from tests.replica.parallel.team import (
     GRAPH,
-    Numbered,
     Quadratic,
     Team,
     build,
     evaluate,
     grown_state,
     initial_state,
+    numbered,
     train,
 )
 from tests.replica.parallel.threads import Threads, run_on_ranks
@@ -52,7 +52,7 @@ def test_a_shard_is_weighted_by_its_number_of_samples(size: int) -> None:
         alone = Quadratic(GRAPH, initial_state().weights)
         losses = []
         for batch, whole in zip(
-            team.dataset.train(1, 8, 0), Numbered().train(1, 8, 0), strict=True
+            team.dataset.train(1, 8, 0), numbered().train(1, 8, 0), strict=True
         ):
             assert batch.whole == whole.size
             losses.append(alone.loss_of(whole))

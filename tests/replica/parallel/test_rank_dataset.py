@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.replica.parallel.team import Numbered, Team, build
+from tests.replica.parallel.team import Team, build, numbered
+from tests.support.fakes import FakeDataset
 
 from aiperf_hpc.errors import DatasetError, EngineError
 from aiperf_hpc.replica.data.base import Batch, Part
@@ -25,7 +26,7 @@ def test_shards_are_disjoint_and_complete(samples: int, ranks: int) -> None:
 
 
 def test_a_rank_whose_data_cannot_be_read_fails_the_step() -> None:
-    class Broken(Numbered):
+    class Broken(FakeDataset):
         def _batches(self, samples: int, batch_size: int, part: Part) -> Iterator[Batch]:
             yield from super()._batches(0, batch_size, part)
             raise DatasetError("the shard is damaged")
@@ -36,7 +37,7 @@ def test_a_rank_whose_data_cannot_be_read_fails_the_step() -> None:
 
 def test_ranks_with_different_datasets_fail_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "AGREE_SECONDS", 0.0)
-    with Team(2, dataset=lambda: Numbered(train_samples=44)) as team:
+    with Team(2, dataset=lambda: numbered(train_samples=44)) as team:
         network = build(team)
         *most, last, _ = team.dataset.train(1, 8, 0)
         for batch in most:

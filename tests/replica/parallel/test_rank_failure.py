@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
-from tests.replica.parallel.team import Numbered, Quadratic, initial_state
+from tests.replica.parallel.team import Quadratic, initial_state, numbered
 from tests.replica.parallel.threads import Table, Threads, run_ranks
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -191,7 +191,7 @@ def test_a_wait_for_a_device_whose_reduction_hangs_times_out(
         return real(*given)
 
     monkeypatch.setattr(local, blocked, (lambda: hangs) if later else hangs)
-    batch = next(Numbered().train(1, 8, 0))
+    batch = next(numbered().train(1, 8, 0))
     given: dict[str, tuple[object, ...]] = {
         "train_step": (lambda: batch, 0.1),
         "evaluate_step": (lambda: batch,),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.replica.parallel.team import (
-    Numbered,
     Quadratic,
     Team,
     build,
     grown_state,
     initial_state,
+    numbered,
     train,
 )
 
@@ -33,7 +33,7 @@ def test_training_equals_that_of_the_ranks_together(size: int) -> None:
         loss = network.drain_training()
         network.close()
     alone, ranks = in_turn(initial_state(), size)
-    for parts in parts_of_batches(Numbered(), 1, 8, 0, size):
+    for parts in parts_of_batches(numbered(), 1, 8, 0, size):
         assert len(parts) == size
         ranks.train_step(parts, 0.1)
     assert ranks.drain_training() == pytest.approx(loss, rel=1e-6)
@@ -46,7 +46,7 @@ def test_calibration_equals_that_of_the_ranks_together() -> None:
         network.calibrate(next(team.dataset.train(1, 8, 0)))
         network.close()
     alone, ranks = in_turn(grown_state(), 3)
-    ranks.calibrate(next(parts_of_batches(Numbered(), 1, 8, 0, 3)))
+    ranks.calibrate(next(parts_of_batches(numbered(), 1, 8, 0, 3)))
     for found, wanted in zip(alone.assigned, team.engines[0].networks[0].assigned, strict=True):
         assert found.keys() == wanted.keys()
         for name in found:
@@ -56,7 +56,7 @@ def test_calibration_equals_that_of_the_ranks_together() -> None:
 def test_each_rank_has_its_own_statistics_and_their_mean_is_evaluated() -> None:
     """The network's statistics are its number of steps, which the ranks do in turn."""
     alone, ranks = in_turn(initial_state(), 2)
-    for parts in parts_of_batches(Numbered(), 1, 25, 0, 2):
+    for parts in parts_of_batches(numbered(), 1, 25, 0, 2):
         ranks.train_step(parts, 0.1)
     ranks.drain_training()
     assert alone.steps == 4

@@ -352,7 +352,7 @@ def test_a_baseline_is_recorded_once_after_the_first_evaluation(tmp_path: Path) 
     kinds = (records.Evaluated, records.BaselineMeasured)
     first, baseline, *others = bench.recorded(kinds)
     assert isinstance(baseline, records.BaselineMeasured)
-    assert baseline.sums == {"correct": 20}
+    assert baseline.sums == {"correct": 5}
     assert all(isinstance(event, records.Evaluated) for event in (first, *others))
     assert len(others) == 2
 
