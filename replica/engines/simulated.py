@@ -26,15 +26,7 @@ from aiperf_hpc.morphism.weights.weight_file import Weights, check_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import (
-    Buffer,
-    EvaluationSums,
-    NetworkState,
-    OptimizerState,
-    PendingChecksum,
-    checksum,
-    evaluated,
-)
+from aiperf_hpc.replica.engines import base
 from aiperf_hpc.trial import Hyperparameters
 
 MODEL_VERSION = "1"
@@ -61,11 +53,11 @@ class SimulatedEngine:
         self._clock = clock
         self.accelerators = ("simulated accelerator",) if model.accelerators else ()
 
-    def compile_ahead(self, state: NetworkState) -> str:
+    def compile_ahead(self, state: base.NetworkState) -> str:
         """Do nothing: there is no code to compile."""
         return ""
 
-    def build(self, state: NetworkState) -> SimulatedNetwork:
+    def build(self, state: base.NetworkState) -> SimulatedNetwork:
         """Sleep for the build time and return the network.
 
         Raises:
@@ -89,7 +81,7 @@ class SimulatedEngine:
 class SimulatedNetwork:
     """A network with a simulated training curve."""
 
-    def __init__(self, model: SimulationConfig, clock: Clock, state: NetworkState) -> None:
+    def __init__(self, model: SimulationConfig, clock: Clock, state: base.NetworkState) -> None:
         self._model = model
         self._clock = clock
         graph, used = state.graph, state.hyperparameters
@@ -104,7 +96,7 @@ class SimulatedNetwork:
         before = state.optimizer_state
         self._epoch = int(before[min(before)].flat[0]) if before else 0
         """Number of epochs, with those before an interruption of the training run."""
-        self._state: OptimizerState = {}
+        self._state: base.OptimizerState = {}
         for _ in range(self._epoch):
             self._noise.standard_normal()
         self._accuracy = 1.0 / self._classes
@@ -144,7 +136,7 @@ class SimulatedNetwork:
     def await_room(self) -> None:
         """Do nothing: there is no queue."""
 
-    def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
+    def gradients(self, batch: Batch, share: float, ready: Callable[[base.Buffer], None]) -> None:
         """Sleep for the time of a training step; all gradients are zero."""
         self.train_step(batch, 0.0)
         self._share = share
@@ -154,13 +146,13 @@ class SimulatedNetwork:
         """Return zeros of the size of a bucket."""
         return np.zeros(self.buckets[bucket], np.float32)
 
-    def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
+    def apply(self, buckets: Sequence[base.Buffer], learning_rate: float) -> None:
         """Do nothing: the weights never change."""
 
-    def checksum(self) -> PendingChecksum:
+    def checksum(self) -> base.PendingChecksum:
         """Return the checksum of the initial weights, computed once because they never change."""
         if self._checksum is None:
-            self._checksum = checksum(self._weights[name] for name in self._graph.parameters)
+            self._checksum = base.checksum(self._weights[name] for name in self._graph.parameters)
         found = self._checksum
         return lambda: found
 
@@ -184,12 +176,12 @@ class SimulatedNetwork:
         self._seen += batch.size
         self._clock.sleep(self._model.step_seconds + batch.size * self._evaluation_seconds)
 
-    def drain_evaluation(self) -> EvaluationSums:
+    def drain_evaluation(self) -> base.EvaluationSums:
         """Return the sums since the last call, with an integer number of correct samples."""
         correct = round(self._accuracy * self._seen)
         samples = self._seen - self._drained
         right = np.float64(correct - self._correct)
-        part = evaluated(ACCURACY, self._loss * samples, samples, (right,))
+        part = base.evaluated(ACCURACY, self._loss * samples, samples, (right,))
         self._drained = self._seen
         self._correct = correct
         return part
@@ -198,7 +190,7 @@ class SimulatedNetwork:
         """Return the initial weights, which never change."""
         return self._weights
 
-    def optimizer_state(self) -> OptimizerState:
+    def optimizer_state(self) -> base.OptimizerState:
         """Return momenta of zero, except for one array filled with the number of epochs.
 
         This is sufficient to resume training. The state is requested after every epoch.

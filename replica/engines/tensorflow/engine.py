@@ -20,14 +20,7 @@ from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch, Pixels
-from aiperf_hpc.replica.engines.base import (
-    Buffer,
-    FrameworkNetwork,
-    NetworkState,
-    OptimizerState,
-    PendingChecksum,
-    first_line,
-)
+from aiperf_hpc.replica.engines import base
 from aiperf_hpc.replica.engines.tensorflow.layers import STATISTICS_RATE
 from aiperf_hpc.replica.engines.tensorflow.steps import (
     COMPUTE,
@@ -67,17 +60,17 @@ def _named_errors() -> Iterator[None]:
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
-        raise OutOfMemoryError(first_line(error)) from error
+        raise OutOfMemoryError(base.first_line(error)) from error
     except (tf.errors.OpError, tf.errors.InvalidArgumentError) as error:
-        raise EngineError(f"TensorFlow: {first_line(error)}") from error
+        raise EngineError(f"TensorFlow: {base.first_line(error)}") from error
     except MemoryError as error:
         raise OutOfMemoryError("the host has no memory left") from error
 
 
-class TensorFlowNetwork(FrameworkNetwork, errors=_named_errors):
+class TensorFlowNetwork(base.FrameworkNetwork, errors=_named_errors):
     """A network of the ``tensorflow`` engine; see ``engines.base.RankNetwork``."""
 
-    def __init__(self, steps: Steps, state: NetworkState, objective: Objective) -> None:
+    def __init__(self, steps: Steps, state: base.NetworkState, objective: Objective) -> None:
         super().__init__(state, objective)
         self._functions = steps
         self._zeros: tf.Tensor | None = None
@@ -167,7 +160,7 @@ class TensorFlowNetwork(FrameworkNetwork, errors=_named_errors):
     def await_room(self) -> None:
         """Return immediately: TensorFlow waits itself if its queue is full."""
 
-    def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
+    def gradients(self, batch: Batch, share: float, ready: Callable[[base.Buffer], None]) -> None:
         self._steps += 1
         if batch.size:
             share = tf.constant(share, tf.float32)
@@ -180,11 +173,11 @@ class TensorFlowNetwork(FrameworkNetwork, errors=_named_errors):
             self._zeros = tf.zeros(self.buckets[bucket])
         return self._zeros
 
-    def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
+    def apply(self, buckets: Sequence[base.Buffer], learning_rate: float) -> None:
         (flat,) = buckets
         self._call(Step.APPLY, _tensor(flat), tf.constant(learning_rate, tf.float32))
 
-    def checksum(self) -> PendingChecksum:
+    def checksum(self) -> base.PendingChecksum:
         total = self._call(Step.CHECKSUM)
         return _named_errors()(lambda: int(total.numpy()))
 
@@ -226,14 +219,14 @@ class TensorFlowNetwork(FrameworkNetwork, errors=_named_errors):
     def weights(self) -> Weights:
         return {name: np.array(v.numpy(), np.float32) for name, v in self._evaluated.items()}
 
-    def optimizer_state(self) -> OptimizerState:
+    def optimizer_state(self) -> base.OptimizerState:
         return self._optimizer.arrays()
 
     def close(self) -> None:
         del self._variables, self._evaluated, self._optimizer, self._functions
 
 
-def _tensor(flat: Buffer) -> tf.Tensor:
+def _tensor(flat: base.Buffer) -> tf.Tensor:
     """Return a buffer as a tensor, without a copy if it is an aligned array."""
     if isinstance(flat, np.ndarray) and flat.ctypes.data % _ALIGNED_BYTES == 0:
         return tf.experimental.dlpack.from_dlpack(flat.__dlpack__())
@@ -267,11 +260,11 @@ class TensorFlowEngine:
             return None
         return least_memory(find_accelerators().accelerators)
 
-    def compile_ahead(self, state: NetworkState) -> str:
+    def compile_ahead(self, state: base.NetworkState) -> str:
         """Do nothing: no other process can trace for this one, and a step is a single launch."""
         return ""
 
-    def build(self, state: NetworkState) -> TensorFlowNetwork:
+    def build(self, state: base.NetworkState) -> TensorFlowNetwork:
         precision = state.hyperparameters.precision
         if precision not in COMPUTE:
             raise EngineError(

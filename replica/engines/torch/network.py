@@ -22,13 +22,7 @@ from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import (
-    Buffer,
-    FrameworkNetwork,
-    NetworkState,
-    OptimizerState,
-    PendingChecksum,
-)
+from aiperf_hpc.replica.engines import base
 from aiperf_hpc.replica.engines.optimizers import regularization
 from aiperf_hpc.replica.engines.torch.compilation import CODE_CACHE, LoadingBackend
 from aiperf_hpc.replica.engines.torch.device import (
@@ -80,10 +74,12 @@ class Placement(NamedTuple):
     backward pass ends, and ranks reduce one bucket while they compute the next."""
 
 
-class TorchNetwork(FrameworkNetwork, errors=named_errors):
+class TorchNetwork(base.FrameworkNetwork, errors=named_errors):
     """A network of the ``torch`` engine; see ``engines.base.RankNetwork``."""
 
-    def __init__(self, state: NetworkState, objective: Objective, placement: Placement) -> None:
+    def __init__(
+        self, state: base.NetworkState, objective: Objective, placement: Placement
+    ) -> None:
         super().__init__(state, objective)
         graph, used, device = state.graph, state.hyperparameters, placement.device
         self._device, self._used = device, used
@@ -252,7 +248,7 @@ class TorchNetwork(FrameworkNetwork, errors=named_errors):
     def await_room(self) -> None:
         self._feed.await_room()
 
-    def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
+    def gradients(self, batch: Batch, share: float, ready: Callable[[base.Buffer], None]) -> None:
         """Compute gradients; in fp16, they are scaled by the loss scale, which ``apply`` undoes."""
         self._show(evaluated=False)
         self._steps += 1
@@ -268,10 +264,10 @@ class TorchNetwork(FrameworkNetwork, errors=named_errors):
         with self._hooks.active(flat, self._gradient_views, ready):
             self._loss += share * self._backward(batch, share)
 
-    def zeros(self, bucket: int) -> Buffer:
+    def zeros(self, bucket: int) -> base.Buffer:
         return self._gradient_buffer()[self._buckets[bucket]].zero_()
 
-    def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
+    def apply(self, buckets: Sequence[base.Buffer], learning_rate: float) -> None:
         flats = [torch.as_tensor(bucket, device=self._device) for bucket in buckets]
         self._show(evaluated=False)
         self._update(flats, learning_rate)
@@ -326,7 +322,7 @@ class TorchNetwork(FrameworkNetwork, errors=named_errors):
         self._statistics_layout.write(self._statistics, statistics)
         self._cast()
 
-    def checksum(self) -> PendingChecksum:
+    def checksum(self) -> base.PendingChecksum:
         return named_errors()(begin_checksum(self._optimizer.evaluated))
 
     def statistics(self) -> NDArray[np.float32]:
@@ -369,7 +365,7 @@ class TorchNetwork(FrameworkNetwork, errors=named_errors):
         arrays |= self._statistics_layout.read(self._statistics)
         return {name: arrays[name] for name in (*self._graph.parameters, *self._graph.statistics)}
 
-    def optimizer_state(self) -> OptimizerState:
+    def optimizer_state(self) -> base.OptimizerState:
         return self._optimizer.arrays()
 
     def close(self) -> None:

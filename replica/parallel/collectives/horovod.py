@@ -20,30 +20,23 @@ import numpy as np
 from horovod.common.exceptions import HorovodInternalError
 
 from aiperf_hpc.replica.engines.base import first_line
-from aiperf_hpc.replica.parallel.collectives.base import (
-    Array,
-    Buffer,
-    Collective,
-    Copies,
-    PendingSum,
-    RankLostError,
-)
+from aiperf_hpc.replica.parallel.collectives import base
 
 
-class HorovodCollective(Collective):
+class HorovodCollective(base.Collective):
     """Collective over Horovod's world."""
 
     name = "horovod"
 
     def __init__(self) -> None:
         hvd.init()
-        self.copies = Copies()
+        self.copies = base.Copies()
         self.rank = hvd.rank()
         self.size = hvd.size()
         self.local_rank = hvd.local_rank()
         self.local_size = hvd.local_size()
 
-    def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
+    def start_allreduce_sum(self, buffer: base.Buffer) -> base.PendingSum:
         """Defer the sum until it is waited for, because Horovod's operation blocks.
 
         The name is equal in every step, so that Horovod's response cache applies.
@@ -51,7 +44,7 @@ class HorovodCollective(Collective):
         name = f"bucket.{buffer.dtype.name}.{buffer.shape[0]}"
         return lambda: _answered(lambda: hvd.allreduce(buffer, op=hvd.Sum, name=name))
 
-    def allreduce_sum(self, flat: Array) -> None:
+    def allreduce_sum(self, flat: base.Array) -> None:
         """Sum over all ranks in place."""
         name = f"sum.{flat.dtype}.{flat.size}"
         flat[:] = _answered(lambda: hvd.allreduce(tf.constant(flat), op=hvd.Sum, name=name))
@@ -60,7 +53,7 @@ class HorovodCollective(Collective):
         """Wait for all ranks by an all-reduce; Horovod's TensorFlow API has no barrier."""
         self.allreduce_sum(np.zeros(1))
 
-    def broadcast(self, array: Array) -> None:
+    def broadcast(self, array: base.Array) -> None:
         """Take rank 0's array."""
         name = f"broadcast.{array.dtype}.{array.size}"
         array[:] = _answered(lambda: hvd.broadcast(tf.constant(array), 0, name=name))
@@ -68,10 +61,12 @@ class HorovodCollective(Collective):
     command = broadcast
     """Broadcast as usual: Horovod's thread sleeps between its cycles."""
 
-    def gather(self, row: Array) -> Array:
+    def gather(self, row: base.Array) -> base.Array:
         """Return everybody's rows."""
         name = f"gather.{row.dtype}.{row.size}"
-        rows: Array = _answered(lambda: hvd.allgather(tf.constant(row[None]), name=name)).numpy()
+        rows: base.Array = _answered(
+            lambda: hvd.allgather(tf.constant(row[None]), name=name)
+        ).numpy()
         return rows
 
     def abort(self, status: int) -> None:
@@ -88,4 +83,4 @@ def _answered(call: Callable[[], Any]) -> Any:  # noqa: ANN401 -- a tensor
     try:
         return call()
     except (HorovodInternalError, tf.errors.OpError) as error:
-        raise RankLostError(first_line(error)) from error
+        raise base.RankLostError(first_line(error)) from error

@@ -16,16 +16,7 @@ import torch.distributed as dist
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.host.schedulers import SCHEDULERS, current, task
 from aiperf_hpc.replica.engines.base import first_line
-from aiperf_hpc.replica.parallel.collectives.base import (
-    Array,
-    Buffer,
-    BufferPool,
-    Collective,
-    Copies,
-    PendingSum,
-    RankLostError,
-    on_host,
-)
+from aiperf_hpc.replica.parallel.collectives import base
 
 DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
 """Backend of each device type; AMD's devices are called cuda too, and use RCCL."""
@@ -34,7 +25,7 @@ FIRST_PORT, PORTS = 20_000, 20_000
 """Rendezvous ports of a scheduler's job, chosen by its number: first port and count."""
 
 
-class TorchCollective(Collective):
+class TorchCollective(base.Collective):
     """Collective over torch.distributed's world."""
 
     name = "torch"
@@ -63,22 +54,22 @@ class TorchCollective(Collective):
         self.local_rank = hosts[: self.rank].count(hosts[self.rank])
         self.local_size = hosts.count(hosts[self.rank])
         self._on_devices: dict[str, dist.ProcessGroup] = {}
-        self._memory = BufferPool()
-        self.copies = Copies()
+        self._memory = base.BufferPool()
+        self.copies = base.Copies()
 
-    def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
+    def start_allreduce_sum(self, buffer: base.Buffer) -> base.PendingSum:
         """Sum a tensor in place on its device; other arrays are copied first."""
         if isinstance(buffer, torch.Tensor):
             group = self._group(buffer.device.type)
             return partial(self._finish, _started(buffer, group), buffer)
         begun = time.perf_counter()
-        given = on_host(buffer)
+        given = base.on_host(buffer)
         total = self._memory.take(given)
         total[:] = given
         self.copies.in_seconds += time.perf_counter() - begun
         return partial(self._finish, _started(torch.from_numpy(total), None), total, pooled=True)
 
-    def _finish(self, work: dist.Work, total: Buffer, *, pooled: bool = False) -> Buffer:
+    def _finish(self, work: dist.Work, total: base.Buffer, *, pooled: bool = False) -> base.Buffer:
         _answered(work.wait)
         if pooled:
             self._memory.release()
@@ -93,7 +84,7 @@ class TorchCollective(Collective):
             self._on_devices[device] = dist.new_group(backend=backend)
         return self._on_devices[device]
 
-    def allreduce_sum(self, flat: Array) -> None:
+    def allreduce_sum(self, flat: base.Array) -> None:
         """Sum in place over all ranks."""
         _answered(lambda: dist.all_reduce(torch.from_numpy(flat)))
 
@@ -101,14 +92,14 @@ class TorchCollective(Collective):
         """Wait for all ranks."""
         _answered(dist.barrier)
 
-    def broadcast(self, array: Array) -> None:
+    def broadcast(self, array: base.Array) -> None:
         """Take rank 0's array."""
         _answered(lambda: dist.broadcast(torch.from_numpy(array), 0))
 
     command = broadcast
     """Broadcast as usual: gloo sleeps while it waits."""
 
-    def gather(self, row: Array) -> Array:
+    def gather(self, row: base.Array) -> base.Array:
         """Return everybody's rows."""
         rows = np.empty((self.size, *row.shape), row.dtype)
         given = torch.from_numpy(np.ascontiguousarray(row))
@@ -162,4 +153,4 @@ def _answered(call: Callable[[], T]) -> T:
     try:
         return call()
     except RuntimeError as error:
-        raise RankLostError(first_line(error)) from error
+        raise base.RankLostError(first_line(error)) from error
