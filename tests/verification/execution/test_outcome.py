@@ -305,8 +305,13 @@ def test_on_another_device_weights_may_be_elsewhere_and_losses_differ_in_later_s
     assert executed(device="another", training=later).passed
     sooner = executed(device="another", training=_training(losses=(2.01, 1.5, 1.0)))
     assert failed(sooner) == ["loss of batch 1"]
-    for moved, wrong in ((0.9, DISTANCES), (0.97, DISTANCES[1:]), (0.99, [])):
-        assert failed(executed(device="another", training=_moved(recorded=moved))) == wrong
+    for moved, apart, wrong in (
+        (0.9, 0.2, DISTANCES),
+        (0.97, 0.19, DISTANCES[1:]),
+        (0.97, 0.21, []),
+    ):
+        changed = _moved(recorded=moved, between=apart)
+        assert failed(executed(device="another", training=changed)) == wrong
     assert failed(executed(device="another", training=_training(steps=21))) == [
         "steps of the optimizer"
     ]
