@@ -2,8 +2,8 @@
 
 Shapes omit the batch dimension and are channels-last: ``(height, width, channels)`` for images,
 ``(depth, height, width, channels)`` for volumes, ``(features,)`` for vectors. Each class in
-``layers/`` documents its layer. To add a layer, add a class there, a function in
-``ops_counter/layers.py`` and a function in each engine's ``layers.py``.
+``layers/`` documents its layer. To add a layer, add a class there, and a row to the tables in
+``ops_counter/layers.py`` and in each engine's ``layers.py``.
 """
 
 from __future__ import annotations
