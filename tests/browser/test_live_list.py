@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.browser.live_page import NAME, RUN, Page
+from tests.browser.live_page import ADDRESS, NAME, RUN, Page
 from tests.browser.live_run import LiveRun
 from tests.support.run_factory import Plan, write_run
 from tests.support.waiting import until
@@ -78,8 +78,11 @@ def test_a_run_opens_from_the_list_whatever_its_name(page: Page, live: LiveRun) 
     page.shows("table.runs", "list")
     page.evaluate("location.hash = '#/runs/list'")
     page.shows("h1", "list")
-    page.evaluate("location.hash = '#/compare/list'")
+    page.evaluate(f"location.hash = '#/compare/list/{ADDRESS}'")
     page.shows("h1", "Comparison")
+    for alone in ("#/compare/list", "#/run/list"):
+        page.evaluate(f"location.hash = '{alone}'")
+        page.shows("#connection", f"There is no page at {alone}.")
 
 
 def test_a_selected_state_stays_selected_when_another_one_appears(
