@@ -182,8 +182,8 @@ class TrialProgress(Answer):
     epoch_fraction: float
     """Fraction of the current epoch's training samples that were executed, from 0 to 1."""
     remaining_seconds: float | None
-    """Estimated seconds to the trial's epoch limit at its speed so far; early stopping shortens
-    them. Null before the first samples."""
+    """Estimated seconds to the trial's epoch limit at its speed so far, or to the end of the run;
+    early stopping shortens them. Null before the first samples."""
 
 
 class InFlight(Page):
@@ -214,10 +214,11 @@ def _progress(view: RunView, trial: Trial, status: TrialStatus) -> TrialProgress
     trained = epochs_trained(trial, view.history.replicas[trial.replica].dataset)
     passed = trained.total - (trial.started.first_epoch - 1)
     limit, began = trial.started.epoch_limit, trial.training_utc
-    left = None
-    if passed > 0.0 and began is not None:
-        spent = trial.started_utc + status.seconds - began
-        left = max(0.0, spent) / passed * max(0.0, limit - trained.total)
+    left, start = None, view.history.start_utc
+    if passed > 0.0 and began is not None and start is not None:
+        now = trial.started_utc + status.seconds
+        to_limit = max(0.0, now - began) / passed * max(0.0, limit - trained.total)
+        left = min(to_limit, max(0.0, start + 3600.0 * view.manifest.hours - now))
     return TrialProgress(
         trial=status,
         epoch=min(trained.evaluated + 1, limit),

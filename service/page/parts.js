@@ -121,17 +121,17 @@ const FLIGHT = [["Trial", "short"], ["Replica"], ["Round", "number"], ["State"],
 export function inFlight({ trials, total }, { run, status }) {
   if (!total) return null;
   return [
-    table("Trials in progress", FLIGHT, trials.map((each) => flight(each, run, status)), "flight stack", { keys: trials.map(({ trial }) => trial.id) }),
+    table("Trials in progress", FLIGHT, trials.map((each) => flight(each, run, status.metric)), "flight stack", { keys: trials.map(({ trial }) => trial.id) }),
     total > trials.length ? h("p", { class: "lead" }, `The first ${trials.length} of ${whole(total)}.`) : null,
   ];
 }
 
-function flight({ trial, epoch, epoch_fraction: fraction, remaining_seconds: left }, run, { metric, remaining_seconds: most }) {
+function flight({ trial, epoch, epoch_fraction: fraction, remaining_seconds: left }, run, metric) {
   const done = (epoch - 1 + fraction) / trial.epoch_limit;
   return [
     trialLink(run, trial.id), trial.replica, `${trial.round} ${trial.phase}`, trial.state,
     [bar(done, `Epochs of ${trial.id}`), h("span", {}, `${epoch} of ${trial.epoch_limit}, ${percent(fraction, 0)} of it`)],
-    quality(trial.best_quality, metric), duration(trial.seconds), duration(left === null ? null : Math.min(left, most)),
+    quality(trial.best_quality, metric), duration(trial.seconds), duration(left),
   ];
 }
 

@@ -129,8 +129,8 @@ def test_trainings_are_told_as_the_report_divides_them(tmp_path: Path) -> None:
 class _Run:
     """A run of one replica with one trial."""
 
-    def __init__(self, root: Path) -> None:
-        self.paths, plan = RunPaths(root), Plan(replicas=1)
+    def __init__(self, root: Path, hours: float = 1.0) -> None:
+        self.paths, plan = RunPaths(root), Plan(replicas=1, hours=hours)
         config = write_manifest(self.paths, plan).config
         self.primary = Primary(self.paths, plan, Clock(START))
         self.primary.start()
@@ -167,6 +167,13 @@ def test_a_trial_tells_its_epoch_and_the_time_to_its_limit(tmp_path: Path) -> No
         45.0 / (1.0 + share) * (run.limit - 1 - share)
     )
     assert progress.remaining_seconds == pytest.approx(30.0 * (run.limit - 1.5), rel=0.001)
+
+
+def test_a_trial_has_no_more_time_left_than_its_run(tmp_path: Path) -> None:
+    run = _Run(tmp_path, hours=60.0 / 3600.0)
+    run.worker.write(records.TrainingStarted(trial=run.trial), after=7.0)
+    run.worker.train(run.trial, 1, 25.0)
+    assert 0.0 < (run.progress().remaining_seconds or 0.0) <= 60.0 - 32.0
 
 
 def test_a_trial_that_is_over_is_not_in_flight(tmp_path: Path) -> None:
