@@ -21,7 +21,7 @@ LONGER = ("--hours 0.05", "--hours 1")
 however long that takes."""
 RUN = re.compile(r"\d{8}-\d{6}-quickstart-[0-9a-f]{4}")
 """The name of the run that the tutorial shows."""
-MACHINE_DEPENDENT = ("aiperf doctor", "aiperf system", "aiperf peaks")
+MACHINE_DEPENDENT = ("aiperf doctor", "aiperf peaks")
 """Commands whose output depends on the machine."""
 ONLY_IN_A_COMPLETE_RUN = {
     "after", "candidate", "completed", "conv", "convolution", "ended", "grown", "hpo", "kernel",
