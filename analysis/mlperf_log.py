@@ -16,7 +16,7 @@ from pathlib import Path
 from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.training_log import Interval, TrainingLog
 from aiperf_hpc.errors import RunDirectoryError, UsageError, restated
-from aiperf_hpc.results.report.mllog import END, POINT, START, event_line, submission
+from aiperf_hpc.results.report.mllog import END, POINT, START, event_line, quality_key, submission
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.system.site import SiteDescription
@@ -85,8 +85,7 @@ def _events(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[Eve
             yield staged.ended, END, "staging_stop", None, None
     yield init.ended or init.started, END, "init_stop", None, None
     yield run.started, START, "run_start", None, None
-    better = workload.objective.quality.goal
-    quality = "eval_error" if better == "minimize" else "eval_accuracy"
+    quality = quality_key(workload.objective.quality)
     evaluations = {each.epoch: each for each in log.evaluations}
     for epoch in log.epochs:
         at: dict[str, object] = {"epoch_num": epoch.number}

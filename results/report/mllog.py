@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from operator import attrgetter
 
+from aiperf_hpc.objective import QualityMetric
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_view import RunView
@@ -58,12 +59,16 @@ def _lines(view: RunView, document: Report, start: float) -> Iterator[str]:
             continue
         best = each
         at: Metadata = {"epoch_num": epochs, "trial": each.trial, "epoch_of_trial": each.epoch}
-        key = "eval_error" if each.quality_metric.error is None else "eval_accuracy"
-        yield event_line(each.utc, POINT, key, each.quality, at)
+        yield event_line(each.utc, POINT, quality_key(each.quality_metric), each.quality, at)
     yield event_line(end, END, "block_stop", metadata=block)
     if document.final:
         status = "success" if document.valid else "aborted"
         yield event_line(end, END, "run_stop", metadata={"status": status})
+
+
+def quality_key(metric: QualityMetric) -> str:
+    """Return MLPerf's key of an evaluation, which depends on whether higher is better."""
+    return "eval_error" if metric.goal == "minimize" else "eval_accuracy"
 
 
 def _nodes(document: Report) -> Iterator[tuple[str, object]]:

@@ -13,8 +13,9 @@ from tests.support.run_factory import Plan, write_manifest, write_run
 
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.results.report.document import make_report
-from aiperf_hpc.results.report.mllog import MARK, mllog_text
+from aiperf_hpc.results.report.mllog import MARK, mllog_text, quality_key
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
@@ -65,6 +66,12 @@ def test_nodes_that_are_shares_of_accelerators_are_not_counted_twice(
     told = [line for line in mllog_text(view, document).splitlines() if "_node" in line]
     values = dict(_of_line(line) for line in told)
     assert values == {"number_of_nodes": nodes, "accelerators_per_node": there}
+
+
+def test_every_metric_has_one_of_mlperfs_keys() -> None:
+    keys = {name: quality_key(metric) for name, metric in QUALITY_METRICS.items()}
+    assert keys.pop("mean_absolute_error") == "eval_error"
+    assert set(keys.values()) == {"eval_accuracy"}
 
 
 def _of_line(line: str) -> tuple[str, object]:
