@@ -37,7 +37,7 @@ class PeakOptions:
     """Selection of the measured peaks."""
 
     engine: Annotated[str | None, value("NAME")] = None
-    """Engine, torch or tensorflow. Default: both."""
+    """Engine: torch or tensorflow. Default: both."""
     data: Annotated[Path | None, value("DIR", Path)] = None
     """Folder of the files to read, instead of --out."""
     ranks: Annotated[int | None, value("N")] = None

@@ -107,7 +107,7 @@ def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
     Examples:
       $ aiperf verify 20261121-101500-imagenet-3f2a
       $ aiperf verify 20261121-101500-imagenet-3f2a --official
-      $ aiperf verify last --key submitter.pub --witness centre.pub
+      $ aiperf verify last --key submitter.pub --witness witness.pub
       $ aiperf verify 20261121-101500-imagenet-3f2a --execute 3
     """
     from aiperf_hpc.verification.audit import check, evidence_of

@@ -64,7 +64,8 @@ class RunOptions:
     """Options of the run and its machine."""
 
     nodes: Annotated[NodeRange, value("N|MIN-MAX", nodes_named)]
-    """Number of replicas, one per node; up to MAX as nodes become available."""
+    """Number of nodes (GPUs with imagenet_gpu), by default one replica each; up to MAX as nodes
+    become available."""
     hours: Annotated[float, value("H")]
     """Duration in hours, e.g. 0.05."""
     workload: Annotated[str | None, value("NAME")] = None
@@ -279,7 +280,7 @@ def conduct(
 
 def simulate(
     run: Annotated[Path, Argument(metavar="RUN_DIR", parser=Path, help="New run directory.")],
-    nodes: Annotated[int, option("--nodes", "N", "Number of replicas.")],
+    nodes: Annotated[int, option("--nodes", "N", "Number of simulated nodes.")],
     hours: Annotated[float, option("--hours", "H", "Duration in simulated hours.")],
     config: Config = "simulated",
     assignments: Assignments = None,

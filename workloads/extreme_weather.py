@@ -109,7 +109,7 @@ WORKLOAD = Workload(
         "training.weight_decay": "0.0001, of kernels, in the loss",
         "training.precision": "fp32",
         "training.max_epochs": "50",
-        "training.target": "0.35, or none: all 50 epochs are trained",
+        "training.target": "0.35, or none: training always runs for 50 epochs",
         "training.batch_size": "any",
         "training.learning_rate": "any",
         "training.schedule": "any",

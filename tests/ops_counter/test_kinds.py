@@ -119,7 +119,7 @@ def test_status_report_and_page_say_it(mixed: RunView, capsys: pytest.CaptureFix
     report = make_report(mixed)
     assert json.loads(report.model_dump_json())["kinds"][0]["nodes"] == report.kinds[0].nodes
     page = render(report, mixed.series.official())
-    assert '<h2 id="kinds-title">Kinds of nodes</h2>' in page
+    assert '<h2 id="kinds-title">Node types</h2>' in page
     assert '<th scope="row">4 × AMD Instinct MI300X</th>' in page
 
 

@@ -97,5 +97,5 @@ def check_page(text: str) -> Page:
     assert [a.get("lang") for a in parsed.named("html")] == ["en"]
     assert len(parsed.named("h1")) == 1
     assert "nan" not in text.lower().replace("finan", "")
-    assert "None:" not in " ".join(parsed.text).replace("None: every journal line", "")
+    assert "None:" not in " ".join(parsed.text).replace("None: all journal lines", "")
     return parsed
