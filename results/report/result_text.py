@@ -154,7 +154,7 @@ def _reached(document: Report) -> Iterator[str]:
 
 
 def _division(document: Report) -> Iterator[str]:
-    """Yield the division of the result, and its declared deviations."""
+    """Yield the division of the result, and its differences from the closed one."""
     if not (document.division or document.requested_division or document.declared):
         return
     asked = document.requested_division

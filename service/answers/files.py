@@ -51,7 +51,7 @@ class Found:
 
 
 def files(view: RunView) -> Files:
-    """Return the files that may be served."""
+    """Return the names of the report's files, and run.yaml."""
     return Files(files=tuple(found.file for found in _found(view)))
 
 

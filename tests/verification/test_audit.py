@@ -8,11 +8,12 @@ import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from benchmarks import synthetic_run
-from tests.support.hostile import edited_lines
+from tests.support.hostile import edited_lines, in_records
 from tests.support.rules import (
     append,
     append_before_the_end,
@@ -121,6 +122,15 @@ def test_a_journal_begun_after_the_end_is_no_change_and_one_before_it_is(
     files = check_rule("files", run)
     assert (files.failures, files.notes) == (((), (said,)) if passes else ((said,), ()))
     assert (failures_by_rule(run) == {}) == passes
+
+
+def test_a_kernel_size_outside_the_search_space_is_found(run: RunPaths) -> None:
+    def change(record: dict[str, Any]) -> None:
+        record["event"]["hyperparameters"]["kernel_size"] = 9
+
+    in_records("trial_started", change)(run)
+    failures = check_rule("rounds", run).failures
+    assert any("kernel size 9 is not in the search space" in failure for failure in failures)
 
 
 def test_a_searched_learning_rate_has_to_be_from_its_range(run: RunPaths) -> None:
