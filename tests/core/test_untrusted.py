@@ -124,6 +124,7 @@ def test_a_file_that_is_read_whole_is_of_bounded_size(run: Path) -> None:
         ("a: 1\na: 2", "the key 'a' occurs twice"),
         ("a:\n  b: [1, 2\nc: 3", "line 3: "),
         ("a:\n  b: [1, 2\n", "line 2: a bracket is not closed"),
+        ("a: {b: [1,", "line 1: a bracket is not closed"),
         ("a: !!int x", "not YAML"),
         ("a: !!float ''", "not YAML"),
         ("a: !!timestamp x", "not YAML"),

@@ -267,7 +267,7 @@ def _marked(error: yaml.MarkedYAMLError) -> str:
     mark, problem = error.problem_mark or error.context_mark, error.problem or error.context or ""
     if "'\\t'" in problem:
         problem = "a tab; use spaces"
-    if "got '<stream end>'" in problem:
+    if error.context_mark and "'<stream end>'" in problem:
         mark, problem = error.context_mark, "a bracket is not closed"
     return problem[:200] if mark is None else f"line {mark.line + 1}: {problem[:200]}"
 
