@@ -175,3 +175,12 @@ def test_a_trial_is_interrupted_even_if_its_lifes_first_record_is_damaged(run: R
     path.write_bytes(b"damaged\n" + b"".join(lines[1:]))
     second_life(run)
     assert run.history().trials["r0-t1"].state is TrialState.STOPPED
+
+
+def test_other_replicas_are_not_touched(run: RunWriter) -> None:
+    first_life(run)
+    second_life(run)
+    run.replica(100, trial_started("r1-t1"), progress("r1-t1", train=4), name="r1")
+    history = run.history()
+    assert history.trials["r1-t1"].train_samples == 4
+    assert history.fenced == 0
