@@ -426,7 +426,10 @@ def verify(
 def _check_shard(
     codec: Codec, files: SampleFiles, job: tuple[Shard, int], stopped: threading.Event
 ) -> tuple[list[str], str | None]:
-    """Return the digests of the samples of a shard and its first place, and a problem or None."""
+    """Return the digests of a shard's samples, and the first problem or None.
+
+    A job is a shard and the place of its first sample.
+    """
     (shard, start), digests = job, list[str]()
     try:
         verify_shards(files.folder, [shard], 1, codec.name, whole=True)

@@ -8,12 +8,15 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.refusals import refused
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import Batch, Dataset, dataset_names, load_dataset
+from aiperf_hpc.config.run import PREPARED_DATASETS
+from aiperf_hpc.replica.data import Batch, Dataset, load_dataset
 from aiperf_hpc.replica.data.base import Part
 
 Make = Callable[[bool], Dataset]
@@ -75,9 +78,11 @@ def test_training_and_validation_samples_differ(make: Make) -> None:
     assert not training & held_out
 
 
-def test_all_datasets_of_the_configuration_can_be_loaded() -> None:
-    schema = DatasetConfig.model_json_schema()
-    assert dataset_names() == sorted(schema["properties"]["name"]["enum"])
+@pytest.mark.parametrize("name", PREPARED_DATASETS)
+def test_a_missing_folder_is_refused(name: str, tmp_path: Path) -> None:
+    config = DatasetConfig.model_validate({"name": name, "path": tmp_path / "none"})
+    with refused(f"dataset '{name}': there is no folder"):
+        load_dataset(config, 1)
 
 
 def test_batches_are_as_described(make: Make) -> None:

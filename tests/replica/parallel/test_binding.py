@@ -71,6 +71,15 @@ def test_each_of_eight_replicas_computes_on_an_accelerator_of_its_own(
     assert found == list(seen.names)
 
 
+def test_an_unbound_rank_computes_on_the_device_of_its_local_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = Driver(8)
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    monkeypatch.setattr(os, "environ", {})
+    assert choose_device("cuda", 5) == module.current == torch.device("cuda", 5)
+
+
 class Driver:
     """A device module of PyTorch, such as ``torch.cuda``, with some devices."""
 
