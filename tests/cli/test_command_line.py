@@ -178,3 +178,12 @@ def test_an_option_may_have_no_value_or_several() -> None:
     assert parsed("--scaling", "a", "--scaling", "b", "c") == {"scaling": runs}
     with pytest.raises(UsageError, match="requires an argument"):
         parsed("--scaling")
+
+
+def test_output_whose_reader_has_exited_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # As `| head` does.
+    command = [*AIPERF, "--show-completion", "bash"]
+    with open(writing, "wb") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
