@@ -164,6 +164,22 @@ def test_amd_accelerators_by_amdsmi(monkeypatch: pytest.MonkeyPatch) -> None:
     assert library.open == 0
 
 
+@pytest.mark.parametrize("function", ["amdsmi_init", "amdsmi_get_processor_handles"])
+def test_an_error_of_amdsmi_is_the_reason(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
+    library = AmdSmi("amdsmi")
+
+    def refuse() -> None:
+        raise library.AmdSmiException("no\n\tdriver")
+
+    monkeypatch.setattr(library, function, refuse, raising=False)
+    monkeypatch.setitem(sys.modules, "amdsmi", library)
+    with pytest.raises(AbsentError, match="^amdsmi: no driver; rocm-smi is not installed$"):
+        amd.accelerators()
+    with pytest.raises(AbsentError, match="^amdsmi: no driver; rocm-smi"), amd.amd_source():
+        pass
+    assert library.open == 0
+
+
 def test_amdsmi_without_its_shared_object_is_absent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
