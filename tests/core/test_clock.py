@@ -16,6 +16,12 @@ def test_a_pause_below_zero_is_none() -> None:
     assert time.monotonic() - began < PATIENCE_SECONDS
 
 
+def test_the_system_clock_returns_this_machines_time() -> None:
+    began = time.monotonic()
+    assert began <= SYSTEM.monotonic() <= time.monotonic()
+    assert abs(SYSTEM.utc() - time.time()) < PATIENCE_SECONDS
+
+
 def test_a_wait_lasts_as_long_as_asked_for() -> None:
     began = time.monotonic()
     SYSTEM.wait(0.25, lambda: False)
