@@ -24,7 +24,7 @@ from aiperf_hpc.untrusted.bounds import LARGEST
 
 @dataclass(frozen=True, slots=True)
 class _Convolution(Layer):
-    """Base class of convolutions: of images, k x k with odd k, without a bias, at stride 1.
+    """Base class of convolutions; by default of images, k x k with odd k, no bias, stride 1.
 
     The padding of (k - 1) / 2 on every side preserves the image size. Kernel layout:
     (k, k, in, out).
