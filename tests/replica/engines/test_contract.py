@@ -418,8 +418,9 @@ OUT_OF_MEMORY = {
 }
 
 
-def test_out_of_memory(engine: RankEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = built(engine, two_stems())
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_out_of_memory(engine: RankEngine, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, batch = built(engine, two_stems()), labelled(two_stems(), 8)
     method, error = OUT_OF_MEMORY[engine.name]
 
     def fail(*_: object) -> None:
@@ -427,7 +428,7 @@ def test_out_of_memory(engine: RankEngine, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(network, method, fail)
     with pytest.raises(OutOfMemoryError, match=r"Cannot allocate") as raised:
-        network.train_step(labelled(two_stems(), 8), 0.05)
+        network.train_step(batch, 0.05) if ranks == 1 else given(network, batch, 0.5)
     assert "\n" not in str(raised.value)
 
 

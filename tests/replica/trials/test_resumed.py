@@ -154,6 +154,16 @@ def test_the_round_of_a_trial_without_a_checkpoint_is_started_again(tmp_path: Pa
     assert (last.trial, last.round, last.resumes) == ("r0-1.0-t1", 2, None)
 
 
+def test_a_trial_is_not_resumed_from_the_checkpoint_of_an_earlier_trial(tmp_path: Path) -> None:
+    """Without a search, both trials have the same graph."""
+    settings: dict[str, Any] = {"search": {"method": "fixed"}, "training": training()}
+    cut_off(tmp_path, Script(), _dies_at_step(2), **settings)
+    second = Bench(tmp_path, attempt=LATER, **settings)
+    second.run(1)
+    last = second.events(records.TrialStarted)[-1]
+    assert (last.trial, last.round, last.resumes) == ("r0-0.1-t1", 2, None)
+
+
 def test_a_new_attempt_knows_the_stored_best_epochs(tmp_path: Path) -> None:
     best = {"trials": "best"}
     Bench(tmp_path, Script(accuracies=(0.9,)), retention=best).run(1)
