@@ -137,3 +137,8 @@ def _described(schema: object) -> Iterator[str]:
         yield from _described(value)
     for value in schema if isinstance(schema, list) else ():
         yield from _described(value)
+
+
+def test_odd_words_are_found() -> None:
+    assert found("A replica that died is told to go on with its trial") != []
+    assert found("It takes an argument, uses the first value and keeps the rest.") == []

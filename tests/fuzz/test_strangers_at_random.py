@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import signal
@@ -243,3 +244,18 @@ def test_no_case_takes_long_or_much(ground: Ground, name: str) -> None:
     assert len(taken) >= kind.many
     assert longest < MOST_SECONDS
     assert most < MOST_BYTES
+
+
+def test_what_is_changed_is_really_changed() -> None:
+    """A fuzzer that leaves all as it is finds nothing either."""
+    document = {"a": [1, {"b": "text"}], "c": 2.5}
+    content = json.dumps(document).encode()
+
+    @settings(max_examples=50, derandomize=True, database=None, deadline=None)
+    @given(data=st.data())
+    def most_are(data: st.DataObject) -> None:
+        made.add(changed_document(data.draw, content))
+
+    made: set[bytes] = set()
+    most_are()
+    assert len(made - {content}) > 30

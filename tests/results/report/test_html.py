@@ -297,6 +297,11 @@ def palettes() -> dict[str, dict[str, Colour]]:
     return {"light": light, "dark": light | dark, "paper": light | paper}
 
 
+def test_the_formula_of_contrast() -> None:
+    assert contrast(_colour("#000"), _colour("#fff")) == pytest.approx(21.0)
+    assert contrast(_colour("#777777"), _colour("#fff")) == pytest.approx(4.48, abs=0.005)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark", "paper"])
 def test_text_stands_out_from_what_is_behind_it(scheme: str) -> None:
     colours = palettes()[scheme]

@@ -72,3 +72,10 @@ def test_the_colors_of_a_run_are_told_apart_by_everybody(
     }
     assert len(colors) >= 3
     assert alike(colors) == []
+
+
+def test_red_and_green_are_not() -> None:
+    assert {kind for kind, *_ in alike({(205, 0, 0), (0, 205, 0)})} == {
+        "protanopia",
+        "deuteranopia",
+    }
