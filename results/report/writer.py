@@ -42,7 +42,7 @@ from aiperf_hpc.results.views.trial_status import trials_text
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.rules.judgement import IF_ASSURED
 from aiperf_hpc.rules.rule import Division
-from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.paths import RunPaths, journal_order, write_whole
 from aiperf_hpc.untrusted.files import bytes_inside, require_no_link
 
 RESULT_INDENT = 17
@@ -143,6 +143,7 @@ def _is_there(paths: RunPaths, manifest: ReportManifest) -> bool:
 def _made(view: RunView, others: Sequence[RunPaths]) -> tuple[Files, ReportManifest]:
     """Return the report's files and their manifest. Raises like ``write_report``."""
     while True:
+        view = _in_order(view)
         document = make_report(view)
         if others:
             document = document.model_copy(update={"scaling": _scaling(document, others)})
@@ -154,6 +155,15 @@ def _made(view: RunView, others: Sequence[RunPaths]) -> tuple[Files, ReportManif
         # A disconnected replica may still write: the manifest covers all of its records.
         if view.history.bytes_read == read:
             return files, manifest
+
+
+def _in_order(view: RunView) -> RunView:
+    """Return a view that has read the journals in their order, as all later readers do.
+
+    A journal that a file system listed late is read last, and its trials would be the last rows.
+    """
+    read = list(view.history.bytes_read)
+    return view if read == sorted(read, key=journal_order) else RunView.read(view.paths)
 
 
 def report_files(view: RunView, document: Report) -> Files:

@@ -196,7 +196,8 @@ class UnluckyRun:
         until = time.monotonic() + QUIET_SECONDS
         while self.processes() and time.monotonic() < until:
             time.sleep(0.1)
-        if not self.paths.report_manifest.exists():
+        if self.live.process.returncode < 0 or not self.paths.report_manifest.exists():
+            # A primary that was killed may have written a part of its report.
             stderr = self.command("report")
             if not self.paths.report_manifest.exists():
                 raise MishapError(f"the run has no report: {stderr}")

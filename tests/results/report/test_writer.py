@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.support.clock import Clock
 from tests.support.reports import document_of, reported
-from tests.support.rules import verify
+from tests.support.rules import check_rule, verify
 from tests.support.run_factory import (
     DATASET,
     Grown,
@@ -36,6 +36,7 @@ from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.time_split import split_time
 from aiperf_hpc.run import records
+from aiperf_hpc.run.history.tail import Tail
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import TIME_OVER
@@ -326,6 +327,28 @@ def test_a_report_whose_writing_was_interrupted_is_written_again(
             write_report(RunView(paths))
     write_report(RunView(paths))
     assert differences(RunView.read(paths)) == []
+
+
+@pytest.mark.parametrize(
+    "late", ["replicas/r0/0.0/journal.jsonl", "replicas/r1/0.0/search-0.jsonl"]
+)
+def test_a_journal_that_was_listed_late_does_not_change_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    """Verification reads all journals in their order."""
+    paths = write_run(tmp_path, Plan(replicas=2, trials=1, hpo_trials=0, failed=0))
+    unknown = Tail.unknown
+
+    def listed(tail: Tail, replica: str | None = None) -> list[Path]:
+        return [path for path in unknown(tail, replica) if path != paths.root / late]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tail, "unknown", listed)
+        view = RunView.read(paths)
+    view.refresh()
+    assert list(view.history.bytes_read)[-1] == paths.root / late
+    write_report(view)
+    assert check_rule("report", paths).failures == ()
 
 
 def _lose_all_graphs(paths: RunPaths) -> None:
