@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +45,8 @@ class LiveRun:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.paths = RunPaths(folder)
-        self.environment = environment
+        self.environment = os.environ if environment is None else environment
+        """Not that of the C library: readline sets COLUMNS there."""
         self.history = RunHistory(self.paths)
         self.primaries: list[subprocess.Popen[str]] = []
         command = ["start", "--nodes", 2, "--hours", 1, "--config", config, "--yes"]
