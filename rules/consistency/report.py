@@ -60,7 +60,7 @@ def report(run: Evidence) -> Findings:
         unstated = {"resources": made["resources"]} if absent else {}
         stated = run.report.in_this_version(stated) | unstated
     except OSError as error:
-        yield f"report.json cannot be read: {reason_of(error)}"
+        yield _unreadable("report.json", error)
         return
     except AIPerfError as error:
         yield str(error)
@@ -107,11 +107,16 @@ def _bytes(run: Evidence, stated: Json) -> Iterator[str]:
         yield from _same_bytes(run, path, content)
 
 
+def _unreadable(name: str, error: OSError) -> str:
+    remedy = "; `aiperf report` writes it" if isinstance(error, FileNotFoundError) else ""
+    return f"{name} cannot be read: {reason_of(error)}{remedy}"
+
+
 def _same_bytes(run: Evidence, path: Path, made: bytes) -> Iterator[str]:
     try:
         stated = bytes_inside(run.paths.root, path, MOST_REPORT_BYTES)
     except OSError as error:
-        yield f"{path.name} cannot be read: {reason_of(error)}"
+        yield _unreadable(path.name, error)
         return
     if stated != made:
         pairs = enumerate(zip_longest(stated, made))

@@ -70,6 +70,17 @@ def test_a_final_report_holds_also_where_the_end_of_the_run_was_removed(run: Run
     )
 
 
+@pytest.mark.parametrize("file", ["report.json", "report.html"])
+def test_a_report_that_is_not_whole_is_to_be_written_again(run: RunPaths, file: str) -> None:
+    """The primary may be killed while it writes it."""
+    path = reported(run).report / file
+    path.unlink()
+    assert failures_by_rule(run)["report"] == (
+        f"{file} cannot be read: No such file or directory; `aiperf report` writes it",
+    )
+    assert failures_by_rule(reported(run)) == {}
+
+
 @pytest.mark.parametrize("file", ["run.yaml", "report/report.json", "report/report.html"])
 def test_the_manifest_of_a_report_must_name_the_report_and_what_it_was_asked(
     run: RunPaths, file: str
