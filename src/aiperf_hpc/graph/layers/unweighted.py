@@ -1,14 +1,12 @@
-"""The input layer, activations, normalization, pooling, reshaping and merging."""
+"""Layers without parameters: the input, reshaping, pooling, activations, merging, dropout."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import ClassVar
 
 from aiperf_hpc.graph.layers.base import (
     ChannelRole,
-    InitialValue,
     Layer,
     Shape,
     image,
@@ -89,8 +87,8 @@ class MaxPool2D(Layer):
     """Maximum over k x k windows with odd k, padded by (k - 1) / 2 on every side.
 
     With ``same``, the padding is TensorFlow's SAME: the minimum that the windows need on each axis,
-    with an odd element at the end. A window of 3 at stride 2 then starts at the first element of an
-    axis of even length instead of before it.
+    with an odd element at the end. On an axis of even length, windows of 3 at stride 2 then reach
+    beyond its end instead of before its start.
     """
 
     odd_kernel: ClassVar[bool] = True
@@ -223,40 +221,6 @@ class Concat(Layer):
             f"concatenates inputs that differ in more than channels: {inputs}",
         )
         return *inputs[0][:-1], sum(shape[-1] for shape in inputs)
-
-
-@layer_class
-class BatchNorm(Layer):
-    """Batch normalization over all but the last axis, with scale (gamma) and shift (beta)."""
-
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "gamma": 1.0, "beta": 0.0, "mean": 0.0, "variance": 1.0
-    }  # fmt: skip
-    normalizes: ClassVar[bool] = True
-    output_kept: ClassVar[bool] = False
-    follower: ClassVar[bool] = True
-    epsilon: ClassVar[float] = 1e-5
-    """Number added to the variance before its square root."""
-    momentum: ClassVar[float] = 0.9
-    """Fraction of the running statistics that a training step retains."""
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"gamma": inputs[0][-1:], "beta": inputs[0][-1:]}
-
-    def statistics(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"mean": inputs[0][-1:], "variance": inputs[0][-1:]}
-
-
-@layer_class
-class ChannelAffine(Layer):
-    """scale * x + shift per channel: the trainable part of a normalization."""
-
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {"scale": 1.0, "shift": 0.0}
-    # It has a parameter per input channel, which no morphism adds.
-    channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"scale": inputs[0][-1:], "shift": inputs[0][-1:]}
 
 
 @layer_class

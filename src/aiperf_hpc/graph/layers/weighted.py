@@ -1,4 +1,4 @@
-"""Layers with a kernel or a table: convolutions, dense layers and embeddings."""
+"""Layers with parameters: convolutions, dense layers, embeddings and normalization."""
 
 from __future__ import annotations
 
@@ -265,3 +265,37 @@ class Embedding(Layer):
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         return {"table": (self.vocabulary, self.channels)}
+
+
+@layer_class
+class BatchNorm(Layer):
+    """Batch normalization over all but the last axis, with scale (gamma) and shift (beta)."""
+
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {
+        "gamma": 1.0, "beta": 0.0, "mean": 0.0, "variance": 1.0
+    }  # fmt: skip
+    normalizes: ClassVar[bool] = True
+    output_kept: ClassVar[bool] = False
+    follower: ClassVar[bool] = True
+    epsilon: ClassVar[float] = 1e-5
+    """Number added to the variance before its square root."""
+    momentum: ClassVar[float] = 0.9
+    """Fraction of the running statistics that a training step retains."""
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"gamma": inputs[0][-1:], "beta": inputs[0][-1:]}
+
+    def statistics(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"mean": inputs[0][-1:], "variance": inputs[0][-1:]}
+
+
+@layer_class
+class ChannelAffine(Layer):
+    """scale * x + shift per channel: the trainable part of a normalization."""
+
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {"scale": 1.0, "shift": 0.0}
+    # It has a parameter per input channel, which no morphism adds.
+    channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"scale": inputs[0][-1:], "shift": inputs[0][-1:]}
