@@ -16,7 +16,7 @@ from tests.support.refusals import refused
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.config.run import PREPARED_DATASETS
-from aiperf_hpc.replica.data import Batch, Dataset, load_dataset
+from aiperf_hpc.replica.data import Batch, Dataset, dataset_names, load_dataset
 from aiperf_hpc.replica.data.base import Part
 
 Make = Callable[[bool], Dataset]
@@ -76,6 +76,11 @@ def test_training_and_validation_samples_differ(make: Make) -> None:
     dataset = make(False)
     training, held_out = (set(_content(b)) for b in (dataset.train(0, 9, 0), dataset.validation(9)))
     assert not training & held_out
+
+
+def test_every_dataset_is_loaded_here() -> None:
+    """Except the simulated one, whose samples are all equal."""
+    assert {*PREPARED_DATASETS, *GENERATED, "digits", "simulated"} == set(dataset_names())
 
 
 @pytest.mark.parametrize("name", PREPARED_DATASETS)
