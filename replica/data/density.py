@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import generated, rng
+from aiperf_hpc.replica.data.base import Floats
 from aiperf_hpc.replica.data.rng import Purpose
 
 REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
@@ -40,7 +41,6 @@ FORMULA = 2
 
 _MOST = (1 << 15) - 1
 
-Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Counts = NDArray[np.int16]
 

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import generated, rng
+from aiperf_hpc.replica.data.base import Floats
 
 SLOPE = -2.0
 """Center of the sampled exponents of the spectrum."""
 FORMULA = 1
 """The version of the formula; part of the SHA-256."""
-
-Floats = NDArray[np.float32]
 
 
 def load(config: DatasetConfig, cores: int) -> generated.GeneratedDataset:

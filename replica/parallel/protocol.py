@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum, auto
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.weight_file import expected_shapes
+from aiperf_hpc.morphism.weights.weight_file import Array, expected_shapes
 from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.trial import Hyperparameters
 
 _NUMBERS = 3
 """Number of arguments of every command, padded to the longest."""
-
-Floats = NDArray[np.float32]
 
 
 class Command(IntEnum):
@@ -107,13 +104,13 @@ class BuildRequest:
         return cls(NetworkState(graph, weights, used, state), Warmup(head["warmup"]))
 
 
-def _flattened(names: Iterable[str], arrays: Mapping[str, Floats]) -> Floats:
+def _flattened(names: Iterable[str], arrays: Mapping[str, Array]) -> Array:
     """Return the arrays concatenated in the order of their names."""
     parts = [np.asarray(arrays[name], np.float32).ravel() for name in names]
     return np.concatenate([*parts, np.zeros(0, np.float32)])
 
 
-def _received(collective: Collective, shapes: Mapping[str, Sequence[int]]) -> dict[str, Floats]:
+def _received(collective: Collective, shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
     """Receive concatenated arrays from rank 0; return them by name."""
     sizes = [math.prod(shape) for shape in shapes.values()]
     flat = np.zeros(sum(sizes), np.float32)

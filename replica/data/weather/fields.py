@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data.base import Floats
 from aiperf_hpc.replica.data.generated import mode_counts
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.replica.data.weather.phenomena import Floats, Map, Mask, Phenomenon
+from aiperf_hpc.replica.data.weather.phenomena import Map, Mask, Phenomenon
 
 FORMULA = 1
 """Version of the formulas, part of the SHA-256."""

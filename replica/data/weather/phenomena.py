@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data.base import Floats
 from aiperf_hpc.replica.data.rng import Purpose
 
 HEIGHT, AROUND = 180.0, 270.0
@@ -29,7 +30,6 @@ RIVER_EDGE = 0.4
 _RIVER_POINTS = 48
 _WORDS = 96
 
-Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Range = tuple[float, float]
 
