@@ -142,7 +142,7 @@ def _stored_shape(name: str, stated: dict[str, Any]) -> Shape:
     if len(shape) > _MOST_AXES:
         raise ValueError(f"{name} has {len(shape)} axes")
     if stated["dtype"] != _TYPE or end - begin != _TYPE_BYTES * math.prod(shape):
-        raise ValueError(f"its {name} does not have the type and shape of {end - begin} bytes")
+        raise ValueError(f"the type and shape of {name} do not match its {end - begin} bytes")
     return shape
 
 

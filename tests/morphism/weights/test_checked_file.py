@@ -194,7 +194,7 @@ def test_a_shape_that_its_bytes_do_not_have_is_damage(
     (tmp_path / "c").write_bytes(with_header({"a": one}) + bytes(8))
     assert stored_shapes(tmp_path / "c") == {"a": (2,)}
     (tmp_path / "c").write_bytes(with_header({"a": one | changed}) + bytes(8))
-    with pytest.raises(CheckpointError, match="its a does not have the type and shape of"):
+    with pytest.raises(CheckpointError, match="the type and shape of a do not match its"):
         stored_shapes(tmp_path / "c")
 
 
