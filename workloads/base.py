@@ -101,20 +101,19 @@ class Workload:
         return self.objectives.get(dataset, self.objective)
 
 
-def classes_of(dataset: DatasetInfo) -> int:
-    """Return a dataset's number of classes. Raises GraphError if it has none."""
-    if dataset.classes is None:
-        raise GraphError(f"dataset '{dataset.name}' has no classes")
-    return dataset.classes
-
-
 def resnet50_for(
     model: ModelConfig, dataset: DatasetInfo, version: Version = V1, unused_outputs: int = 0
 ) -> Graph:
-    """Return the configured ResNet-50 for a dataset. Raises GraphError if there is none."""
+    """Return the configured ResNet-50 for a dataset.
+
+    Raises:
+        GraphError: the dataset has no classes, or a dimension is below 1.
+    """
+    if dataset.classes is None:
+        raise GraphError(f"dataset '{dataset.name}' has no classes")
     return resnet50(
         dataset.input_shape("image"),
-        classes_of(dataset) + unused_outputs,
+        dataset.classes + unused_outputs,
         stem=model.stem,
         base_width=model.base_width,
         blocks=model.blocks,
