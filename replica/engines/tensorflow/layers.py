@@ -168,22 +168,21 @@ def _as_images(source: tf.Tensor) -> tf.Tensor:
     return source
 
 
-def _max_pool2d(run: Pass, node: Node, layer: layers.MaxPool2D, inputs: Tensors) -> tf.Tensor:
+def _max_pool2d(source: tf.Tensor, layer: layers.MaxPool2D) -> tf.Tensor:
     """Pool after padding; with explicit padding, the gradient needs 5 to 11 times as long."""
     if layer.same:
-        return tf.nn.max_pool2d(inputs[0], layer.kernel, layer.stride, "SAME")
-    edges, least = _symmetric(layer.kernel), run.compute.min
-    padded = tf.pad(inputs[0], edges, constant_values=least)
+        return tf.nn.max_pool2d(source, layer.kernel, layer.stride, "SAME")
+    padded = tf.pad(source, _symmetric(layer.kernel), constant_values=source.dtype.min)
     return tf.nn.max_pool2d(padded, layer.kernel, layer.stride, "VALID")
 
 
-def _max_pool3d(run: Pass, node: Node, layer: layers.MaxPool3D, inputs: Tensors) -> tf.Tensor:
-    source, (before, behind) = inputs[0], layer.window.padding
+def _max_pool3d(source: tf.Tensor, layer: layers.MaxPool3D) -> tf.Tensor:
+    before, behind = layer.window.padding
     places = tuple(source.shape[1:-1])
     reached = [(n - layer.kernel) // layer.stride + 1 for n in places]
     if before or tuple(reached) != layer.window.slid_over(places):
         edges = [[0, 0], *[[before, behind]] * 3, [0, 0]]
-        source = tf.pad(source, edges, constant_values=run.compute.min)
+        source = tf.pad(source, edges, constant_values=source.dtype.min)
     return tf.nn.max_pool3d(source, layer.kernel, layer.stride, "VALID")
 
 
@@ -221,6 +220,8 @@ UNARY: Final[Mapping[type[Layer], Callable[[tf.Tensor, Any], tf.Tensor]]] = {
     layers.GlobalAveragePool2D: lambda x, _: tf.reduce_mean(x, [1, 2]),
     layers.ImagePool2D: lambda x, _: tf.reduce_mean(x, [1, 2], keepdims=True),
     layers.LeakyReLU: lambda x, layer: tf.nn.leaky_relu(x, layer.slope),
+    layers.MaxPool2D: _max_pool2d,
+    layers.MaxPool3D: _max_pool3d,
     layers.ReLU: lambda x, _: tf.nn.relu(x),
     layers.Scale: lambda x, layer: x * tf.cast(layer.factor, x.dtype),
     # The loss reads the input of the softmax, for numerical stability.
@@ -228,7 +229,7 @@ UNARY: Final[Mapping[type[Layer], Callable[[tf.Tensor, Any], tf.Tensor]]] = {
     layers.Tanh: lambda x, _: tf.tanh(x),
     layers.Tile: lambda x, layer: tf.tile(x, [1, layer.height, layer.width, 1]),
 }
-"""Functions of the input and the layer, for layers with one input and no variables."""
+"""Functions of the input and the layer, for operations that depend on nothing else."""
 
 
 def _unary(function: Callable[[tf.Tensor, Any], tf.Tensor]) -> Operation:
@@ -250,7 +251,5 @@ OPERATIONS: dict[type[Layer], Operation] = {
     layers.Dropout: _dropout,
     layers.Embedding: _embedding,
     layers.Input: _input,
-    layers.MaxPool2D: _max_pool2d,
-    layers.MaxPool3D: _max_pool3d,
 }
 """Functions by class of layers."""
