@@ -1,7 +1,7 @@
 """Cost of one layer for one sample: its operations and its memory traffic.
 
-The table ``COSTS`` has a formula for either per layer, in Python integers; ``traffic.py`` describes
-the memory model.
+The table ``COSTS`` has the formulas of each layer, in Python integers; ``traffic.py`` describes the
+memory model.
 
 Convention (Ren et al. 2021): a multiply-accumulate is 2 operations;
 an addition, subtraction, multiplication or comparison is 1; a division or square root is 4; an

@@ -21,8 +21,6 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.system.description import Processors
 
 TERA: Final = 1e12
-
-
 DEVICES: Final[Mapping[str, Mapping[str, float]]] = {
     # NVIDIA. fp32 is that of the vector units; tf32, bf16 and fp16 are the Tensor Cores'.
     # https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-p100/pdf/nvidia-tesla-p100-datasheet.pdf

@@ -148,7 +148,7 @@ class RunKnowledge:
 
     @property
     def replacements(self) -> int:
-        """How many times the digest was replaced."""
+        """Number of times that the digest was replaced."""
         return self._digest.replacements
 
     @property

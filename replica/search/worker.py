@@ -93,7 +93,7 @@ class SearchWorker:
         self._warned: set[str] = set()
         """Problems of checkpoints that are already recorded."""
         self._replacements = knowledge.replacements
-        """Replacements of the digest after which the searcher has begun anew."""
+        """Number of the digest's replacements when the searcher last began anew."""
         self._recorded_problems = 0
         """Number of the digest's problems that are already recorded."""
         self._pause = FIRST_PAUSE

@@ -19,6 +19,7 @@ from aiperf_hpc.replica.engines.torch import layers, regions
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 
 BUILDERS: Final = {**layers.BUILDERS, **regions.BUILDERS}
+"""Builders by class of layers."""
 
 
 def build_module(

@@ -195,4 +195,4 @@ BUILDERS: Final[Mapping[type[Layer], Builder]] = {
     ),
     layers.RegionFlatten: lambda code, node, _: code.call(flatten_regions, code.read(node)),
 }
-"""Builders by class of layers."""
+"""Builders of the layers of detectors, by class."""

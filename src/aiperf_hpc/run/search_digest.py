@@ -28,7 +28,7 @@ class Digest:
         self.version = 0
         """Version number, which increases with every line."""
         self.replacements = 0
-        """How many times the file was replaced, so that it was read again."""
+        """Number of times that the file was replaced and read again."""
         self._problems: list[Problem] = []
         """Problems of digests that were replaced since."""
         self._begin()
