@@ -317,5 +317,5 @@ def _training(view: RunView) -> Iterator[tuple[str, str]]:
     split = ", ".join(f"{name} {duration(median(each))}" for name, each in parts.items())
     seconds = duration(median(each.seconds for each in reached))
     whose = reached[0].trial if len(reached) == 1 else f"medians of {len(reached)} training runs"
-    what = "Time to target" if reached[0].reached else "A training run took "
+    what = "Time to target" if reached[0].reached else "A training run took"
     yield what, f"{seconds} ({split}), {whose}"

@@ -132,7 +132,7 @@ class RunDetails(RunSummary):
     violations: tuple[Violation, ...]
     """Violated rules, each with its reason."""
     closed_violations: tuple[Violation, ...] = ()
-    """Reasons of a verifier why a run that satisfies the closed division's rules is open."""
+    """Reasons why verification moved the run from the closed to the open division."""
     signed_by: str = ""
     """Key of the signature, and whether it was not compared with trusted keys; empty if the
     signature was not checked."""

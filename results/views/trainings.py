@@ -94,15 +94,14 @@ def _time(replica: ReplicaHistory, chain: Sequence[Trial], target: float | None)
     before = sum(seconds for utc, seconds in replica.loads if utc <= began)
     between = sum(seconds for utc, seconds in replica.loads if began < utc <= ended)
     compute = sum(_in_epochs(trial) for trial in chain)
+    reached = None
+    if target is not None:
+        reached = any(e.quality_metric.reaches(e.quality, target) for e in last.evaluations)
     return TrainingTime(
         trial=last.id,
         replica=last.replica,
         seed=first.started.seed,
-        reached=None
-        if target is None
-        else any(
-            each.quality_metric.reaches(each.quality, target) for each in last.evaluations
-        ),  # fmt: skip
+        reached=reached,
         epochs=last.evaluations[-1].epoch,
         seconds=before + ended - began,
         staging_seconds=before + between,

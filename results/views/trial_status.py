@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.trial import DatasetInfo, MorphismData, Value
 
@@ -142,5 +143,5 @@ def trials_text(by_state: Mapping[str, int], *, ended: bool) -> str:
     ]
     if queued := by_state.get(QUEUED):
         outcome = "not trained" if ended else "queued"
-        counts.append(f"{queued} candidate{'s' * (queued > 1)} {outcome}")
+        counts.append(f"{counted(queued, 'candidate')} {outcome}")
     return ", ".join(counts) or "none"

@@ -164,4 +164,4 @@ def no_run(folder: Path) -> RunDirectoryError:
         fault = f"{folder} is not a run directory: {why}"
     else:
         fault = f"there is no run {folder}"
-    return RunDirectoryError(f"{fault}; `aiperf list [DIR]` lists the runs in runs or in a folder")
+    return RunDirectoryError(f"{fault}; `aiperf list [DIR]` lists the runs in DIR or in runs/")
