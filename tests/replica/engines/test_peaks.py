@@ -61,6 +61,13 @@ def test_pytorch_counts_the_same_operations(torch_cpu: TorchDevice, precision: s
     assert convolution.amount == 2 * 9 * 4 * 4 * 2 * 6 * 6 == counted(convolution)
 
 
+def test_results_have_the_shapes_of_their_sizes(device: PeakDevice) -> None:
+    product: Any = device.product(24, "fp32").run()
+    images: Any = device.convolution(Images(2, 4, 6), "fp32").run()
+    assert tuple(product.shape) == (24, 24)
+    assert tuple(images.shape) in ((2, 4, 6, 6), (2, 6, 6, 4))
+
+
 def test_memory_kernels_read_and_write_what_stream_counts(device: PeakDevice) -> None:
     """A copy moves two arrays, a triad or an update three; a[i] = b[i] + 3 c[i] = 4 for ones."""
     works = {kernel: device.movement(kernel, 4000) for kernel in device.arrays}
