@@ -1,10 +1,12 @@
-"""Rules on consistency by their names, and small changes of runs that they are checked on."""
+"""Rules by their names, a judgement, and small changes of runs that rules are checked on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from benchmarks import synthetic_run
 from cryptography.x509 import Certificate
 from tests.support.clock import Clock
@@ -14,8 +16,9 @@ from aiperf_hpc.integrity.signatures import PublicKey
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Evidence, Trusted
+from aiperf_hpc.rules.judgement import Judgement
 from aiperf_hpc.rules.registry import CONSISTENCY
-from aiperf_hpc.rules.rule import RuleResult
+from aiperf_hpc.rules.rule import Division, RuleResult
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalWriter
@@ -25,6 +28,15 @@ from aiperf_hpc.trial import TimePhase
 from aiperf_hpc.verification.audit import check, evidence_of
 
 ROWS = {rule.name: rule for rule in CONSISTENCY}
+SATISFIED = Judgement(Division.CLOSED, (RuleResult("all", "satisfied", "satisfied"),))
+
+
+@contextmanager
+def satisfying_all_rules() -> Iterator[None]:
+    """Judge short runs as if they satisfied the rules of the closed division."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunView, "judgement", lambda view: SATISFIED)
+        yield
 
 
 def check_rule(

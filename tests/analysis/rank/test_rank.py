@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks import synthetic_run
-from tests.analysis.rank.conftest import satisfying_all_rules
 from tests.forgery.forger import copy_of, event_of
+from tests.support.rules import satisfying_all_rules
 from tests.support.run_factory import Plan
 from tests.support.run_factory import write_run as write_planned_run
 

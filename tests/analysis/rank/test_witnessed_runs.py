@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.analysis.rank.conftest import satisfying_all_rules
 from tests.forgery.conftest import simulated
 from tests.forgery.forger import ForgedRun
 from tests.forgery.witnessed import witnessed
+from tests.support.rules import satisfying_all_rules
 from tests.support.tsa import make_authority
 
 from aiperf_hpc.analysis.rank.ranking import rank_runs
@@ -85,14 +85,8 @@ def test_the_same_run_is_open_without_a_trusted_witness(witnessed_run: Witnessed
 def test_rank_accepts_witnesses(
     witnessed_run: WitnessedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [
-        "rank",
-        str(witnessed_run.folder),
-        "--json",
-        "--key",
-        str(witnessed_run.signer),
-        "--witness",
-    ]
+    folder, signer = str(witnessed_run.folder), str(witnessed_run.signer)
+    command = ["rank", folder, "--json", "--key", signer, "--witness"]
     assert main([*command, str(witnessed_run.witness)]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["valid"]
     assert (entry["name"], entry["division"]) == ("run", "closed")
@@ -105,13 +99,8 @@ def test_rank_accepts_witnesses(
 def test_verify_accepts_witnesses(
     witnessed_run: WitnessedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = [
-        "verify",
-        str(witnessed_run.folder / "run"),
-        "--official",
-        "--key",
-        str(witnessed_run.signer),
-    ]
+    run, signer = str(witnessed_run.folder / "run"), str(witnessed_run.signer)
+    command = ["verify", run, "--official", "--key", signer]
     assert main([*command, "--witness", str(witnessed_run.witness)]) == 0
     *_, evidence, _, result = capsys.readouterr().out.splitlines()
     assert "trusted witness" in evidence
@@ -132,7 +121,6 @@ def test_a_timestamp_authority_that_saw_nothing_confirms_nothing(
     status: int,
 ) -> None:
     root = make_authority(tmp_path / "authority")
-    assert (
-        main([command, str(witnessed_run.folder / folder), "--json", "--tsa", str(root)]) == status
-    )
+    path = str(witnessed_run.folder / folder)
+    assert main([command, path, "--json", "--tsa", str(root)]) == status
     assert UNCONFIRMED in capsys.readouterr().out

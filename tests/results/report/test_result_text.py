@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.support.manifests import restate
-from tests.support.rules import check_rule
+from tests.support.rules import check_rule, satisfying_all_rules
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.formatting import duration
 from aiperf_hpc.results.report.writer import summary_lines, write_report
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.judgement import Judgement
-from aiperf_hpc.rules.rule import Division, RuleResult
 from aiperf_hpc.run.paths import RunPaths
 
 
@@ -71,18 +69,16 @@ def test_a_run_that_lasts_has_no_final_result(tmp_path: Path) -> None:
     assert "\nAIPERF RESULT: NOT FINAL ops=" in paths.result_text.read_text("utf-8")
 
 
-def test_a_closed_result_names_what_a_verifier_must_establish(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_result_names_what_a_verifier_must_establish(tmp_path: Path) -> None:
     """A run cannot be closed by its own records alone: every text states the condition."""
-    satisfied = Judgement(Division.CLOSED, (RuleResult("all", "satisfied", "satisfied"),))
-    monkeypatch.setattr(RunView, "judgement", lambda view: satisfied)
     paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0, failed=0))
-    page = write_report(RunView(paths)).read_text("utf-8")
+    with satisfying_all_rules():
+        page = write_report(RunView(paths)).read_text("utf-8")
+        summary = "".join(summary_lines(RunView.read(paths)))
     condition = "if it is re-executed, or signed and witnessed"
     assert f"Division: closed, {condition} (none was" in paths.result_text.read_text("utf-8")
     assert f"The run satisfies every rule of the closed division, {condition}." in page
-    assert f"VALID, closed division, {condition}" in "".join(summary_lines(RunView.read(paths)))
+    assert f"VALID, closed division, {condition}" in summary
 
 
 # What verification says of it.
