@@ -128,13 +128,13 @@ class Controller:
                 wait_limit=self._launcher.wait_limit or WaitLimit(),
             )
         about = [*self._timekeeping.at_start(), *([] if first else self._lost_before())]
-        over = records.TIME_OVER if started.mono >= self._deadline else INTERRUPTED
+        late = started.mono >= self._deadline
         # The replicas of a resumed run may be active: it is stopped like any other run.
-        if over == records.TIME_OVER or (self._interrupts.count and first):
-            self._run.journal.append_all(
-                [*about, *self._new_digests(), records.RunEnded(reason=over)]
-            )
-            return over
+        if late or (self._interrupts.count and first):
+            reason = records.TIME_OVER if late else INTERRUPTED
+            ended = records.RunEnded(reason=reason)
+            self._run.journal.append_all([*about, *self._new_digests(), ended])
+            return reason
         if self._run.description is not None:
             about.append(records.SystemDescribed(rank=None, description=self._run.description))
         if about:

@@ -215,10 +215,11 @@ def _progress(view: RunView, trial: Trial, status: TrialStatus) -> TrialProgress
     passed = trained.total - (trial.started.first_epoch - 1)
     limit, began = trial.started.epoch_limit, trial.training_utc
     left, start = None, view.history.start_utc
-    if passed > 0.0 and began is not None and start is not None:
+    if passed > 0.0 and began is not None:
         now = trial.started_utc + status.seconds
-        to_limit = max(0.0, now - began) / passed * max(0.0, limit - trained.total)
-        left = min(to_limit, max(0.0, start + 3600.0 * view.manifest.hours - now))
+        left = max(0.0, now - began) / passed * max(0.0, limit - trained.total)
+        if start is not None:
+            left = min(left, max(0.0, start + 3600.0 * view.manifest.hours - now))
     return TrialProgress(
         trial=status,
         epoch=min(trained.evaluated + 1, limit),

@@ -176,6 +176,16 @@ def test_a_trial_has_no_more_time_left_than_its_run(tmp_path: Path) -> None:
     assert 0.0 < (run.progress().remaining_seconds or 0.0) <= 60.0 - 32.0
 
 
+def test_the_time_left_is_known_before_the_clock_of_the_run_starts(tmp_path: Path) -> None:
+    run = _Run(tmp_path)
+    journal = run.paths.primary_journal
+    journal.write_text(journal.read_text().replace('"clock_starts":"now"', '"clock_starts":"first"'))
+    run.worker.write(records.TrainingStarted(trial=run.trial), after=7.0)
+    run.worker.train(run.trial, 1, 25.0)
+    assert RunView.read(run.paths).history.start_utc is None
+    assert run.progress().remaining_seconds == pytest.approx(25.0 * (run.limit - 1))
+
+
 def test_a_trial_that_is_over_is_not_in_flight(tmp_path: Path) -> None:
     run = _Run(tmp_path)
     run.worker.end(run.trial, TrialState.FAILED, "no memory")

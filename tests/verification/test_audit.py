@@ -30,6 +30,7 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.trial import JobPhase
 
@@ -142,6 +143,15 @@ def test_a_searched_learning_rate_has_to_be_from_its_range(run: RunPaths) -> Non
         found = check_rule("rounds", run).failures
         assert (found == ()) == passes
         assert all("learning_rate 0.1 is not from 0.05 to 0.09" in failure for failure in found)
+
+
+@pytest.mark.parametrize("kind", ["run_started", "run_ended"])
+def test_nothing_starts_or_ends_a_run_that_has_ended(run: RunPaths, kind: str) -> None:
+    recorded = list(JournalReader(run.primary_journal).read())
+    (again,) = (each.event for each in recorded if each.event.type == kind)
+    append(run.primary_journal, recorded[-1].utc + 0.5, again)
+    said = f"primary/journal.jsonl, record {len(recorded)}: {kind} after the run had ended"
+    assert check_rule("order", run).failures == (said,)
 
 
 def test_a_configuration_that_was_changed_is_found_also_by_a_new_report(run: RunPaths) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.networks import sequential
 from tests.support.recorded_epoch import GRAPH, Recorded
 
-from aiperf_hpc.graph import Graph
+from aiperf_hpc.graph import Dense, Graph, Input
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.replica.data import Batch
 from aiperf_hpc.replica.engines.base import Network
@@ -199,6 +200,25 @@ def test_a_training_without_a_result_fails_unless_the_run_is_earlier(lacking: st
     for earlier, verdict in ((True, Verdict.NOT_COMPARED), (False, Verdict.FAILED)):
         checks = training_checks("again", GRAPH, again, EXACT, earlier=earlier)
         assert [each.verdict for each in checks] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "distance", "verdict"),
+    [(4, 0.5, None), (5, 0.5, Verdict.FAILED), (5, 0.989, Verdict.FAILED),
+     (5, 0.991, Verdict.PASSED)],
+)  # fmt: skip
+def test_the_median_distance_of_enough_kernels_differs_by_one_percent_at_most(
+    kernels: int, distance: float, verdict: Verdict | None
+) -> None:
+    layers = {f"dense{number}": Dense(4) for number in range(kernels)}
+    graph = sequential(features=Input((4,)), **layers)
+    moved = dict.fromkeys(graph.parameters, Movement(recorded=distance, again=1.0, between=0.0))
+    values = CheckpointValues(train_losses=(), validation_losses=(), steps=16)
+    training = TrainingAgain(losses=(), steps=16, movements=moved)
+    again = EpochAgain(trial="r0-t1", recorded=values, training=training)
+    checks = training_checks("again", graph, again, EXACT, earlier=False)
+    found = {each.name: each.verdict for each in checks}
+    assert found.get("again: median distance of kernels, relative") is verdict
 
 
 def check(recorded: tuple[float, ...], again: tuple[float, ...]) -> Check:
