@@ -179,7 +179,9 @@ def test_a_trial_has_no_more_time_left_than_its_run(tmp_path: Path) -> None:
 def test_the_time_left_is_known_before_the_clock_of_the_run_starts(tmp_path: Path) -> None:
     run = _Run(tmp_path)
     journal = run.paths.primary_journal
-    journal.write_text(journal.read_text().replace('"clock_starts":"now"', '"clock_starts":"first"'))
+    journal.write_text(
+        journal.read_text().replace('"clock_starts":"now"', '"clock_starts":"first"')
+    )
     run.worker.write(records.TrainingStarted(trial=run.trial), after=7.0)
     run.worker.train(run.trial, 1, 25.0)
     assert RunView.read(run.paths).history.start_utc is None
