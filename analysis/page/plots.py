@@ -22,8 +22,6 @@ LETTERS = 40
 RUNS_HEIGHT = 3.4
 MOST_CURVES = 12
 """Maximum number of distinguishable entries in a plot."""
-
-
 _PARTS = {"staging": "#d98324", "compute": "#0b5c99", "evaluation": "#4b7f1f", "extra": "#8b9299"}
 """Colors of the parts of the time to solution."""
 _Minutes = Mapping[str, float | None]

@@ -46,7 +46,7 @@ class Point(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Panel of one kind of memory traffic."""
+    """Panel of one kind of traffic."""
 
     kind: str
     """``memory``, ``network`` or ``storage``."""

@@ -38,13 +38,13 @@ def write_factors(effects: Sequence[Effect], path: Path) -> None:
     canvas.write(path)
 
 
-def _mark_ratio(axes: Axes, place: float, ratio: Ratio | None, label: str, colour: str) -> None:
+def _mark_ratio(axes: Axes, place: float, ratio: Ratio | None, label: str, color: str) -> None:
     if ratio is None:
         return
     value = ratio.value
     named = axes.get_legend_handles_labels()[1]
     axes.barh(
-        place, value - 1.0, 0.24, left=1.0, color=colour, xerr=ratio.deviation or None, ecolor=INK,
+        place, value - 1.0, 0.24, left=1.0, color=color, xerr=ratio.deviation or None, ecolor=INK,
         label=label if label not in named else None,
     )  # fmt: skip
     offset, side = ((6, 0), "left") if value >= 1.0 else ((-6, 0), "right")

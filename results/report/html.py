@@ -17,7 +17,7 @@ from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric
 from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.parts import ReplicaReport, TrialReport
-from aiperf_hpc.results.report.plots.figure import quality_colour
+from aiperf_hpc.results.report.plots.figure import quality_color
 from aiperf_hpc.results.report.plots.over_time import (
     every,
     interval_ops,
@@ -133,16 +133,16 @@ class _Scale(NamedTuple):
         ordered = sorted(reached, key=metric.objective_value) or [0.0, 1.0]
         return cls(metric, ordered[0], ordered[-1])
 
-    def colour(self, quality: float) -> str:
+    def color(self, quality: float) -> str:
         span = self.best - self.worst
-        return quality_colour((quality - self.worst) / span if span else 1.0)
+        return quality_color((quality - self.worst) / span if span else 1.0)
 
     @property
     def steps(self) -> list[tuple[str, str]]:
         """Colors of the legend, from the worst to the best, with their quality."""
         span = self.best - self.worst
         values = [self.worst + span * i / 4 for i in range(5)] if span else [self.best]
-        return [(self.colour(value), self._words(value)) for value in values]
+        return [(self.color(value), self._words(value)) for value in values]
 
     def _words(self, value: float) -> str:
         if self.metric.error is not None:

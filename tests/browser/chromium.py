@@ -89,7 +89,7 @@ class Chromium:
         Args:
             page: the file, or the address.
             width: of the window in pixels; below 600 it is a phone's.
-            scheme: of colours: ``light`` or ``dark``.
+            scheme: color scheme, ``light`` or ``dark``.
             height: of the window in pixels.
             policy: whether the page's Content-Security-Policy holds; axe works without it alone.
         """

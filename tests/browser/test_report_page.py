@@ -104,7 +104,7 @@ def test_the_tree_is_seen(browser: Chromium, reports: dict[str, Path], width: in
 def test_the_trials_on_the_time_line_are_told_apart(
     browser: Chromium, reports: dict[str, Path], width: int, scheme: str
 ) -> None:
-    """In the middle of each lane, as many stretches are coloured as there were trials."""
+    """In the middle of each lane, as many stretches are colored as there were trials."""
     browser.open(reports["long"], width=width, scheme=scheme)
     # A picture of the whole of a region that scrolls: for as long as it takes, it does not.
     browser.evaluate("document.querySelectorAll('.scroll').forEach("
@@ -124,6 +124,6 @@ def test_the_trials_on_the_time_line_are_told_apart(
         assert runs == TRIALS
 
 
-def _alike(colour: object, other: tuple[int, int, int]) -> bool:
-    assert isinstance(colour, tuple)
-    return all(abs(a - b) < 40 for a, b in zip(colour, other, strict=True))
+def _alike(color: object, other: tuple[int, int, int]) -> bool:
+    assert isinstance(color, tuple)
+    return all(abs(a - b) < 40 for a, b in zip(color, other, strict=True))

@@ -40,7 +40,7 @@ def both_readers(
 def agree(theirs: Iterable[Batch], ours: Iterable[Batch]) -> None:
     """Require the same samples in the same order, each with the same pixels.
 
-    Pillow's are whole numbers. At the edges of a crop the colours differ, because TensorFlow's
+    Pillow's are whole numbers. At the edges of a crop the colors differ, because TensorFlow's
     decoder does not look behind them; so half of the pixels say that it is the same crop.
     """
     for one, other in zip(theirs, ours, strict=True):

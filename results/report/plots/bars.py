@@ -13,7 +13,7 @@ from aiperf_hpc.formatting import percent
 from aiperf_hpc.results.report.plots.figure import Canvas, Plot, drawing, name_point
 from aiperf_hpc.run.replica_requests import KernelCategory, Profile
 
-COLOURS = (
+COLORS = (
     "#0b5c99", "#d98324", "#4b7f1f", "#8a3d8f", "#c2405c", "#2a9d8f", "#8c6d46", "#6c8ebf",
     "#b7a33a", "#5a5f66", "#9aa3ab", "#c9ced3",
 )  # fmt: skip
@@ -74,44 +74,44 @@ def _whole(bar: Bar) -> float:
 
 
 def _time_drawing(bars: Sequence[Bar], name: str) -> Canvas:
-    return stacked(bars, _colours(bars), [_time(_whole(bar)) for bar in bars], name)
+    return stacked(bars, _colors(bars), [_time(_whole(bar)) for bar in bars], name)
 
 
 def stacked(
-    bars: Sequence[Bar], colours: Mapping[str, str], wholes: Sequence[str], name: str
+    bars: Sequence[Bar], colors: Mapping[str, str], wholes: Sequence[str], name: str
 ) -> Canvas:
     """Draw the fractions of each bar's parts, with its total as a text next to it."""
-    legend = _LEGEND_ROW * (1 + -(-len(colours) // _COLUMNS))
+    legend = _LEGEND_ROW * (1 + -(-len(colors) // _COLUMNS))
     height = _MARGIN + _ROW * len(bars) + legend
     with drawing(name, height) as canvas:
         (axes,) = canvas.panels(1, 1)
         for row, (bar, whole) in enumerate(zip(bars, wholes, strict=True)):
-            _draw_bar(axes, row, bar, colours)
+            _draw_bar(axes, row, bar, colors)
             name_point(axes, whole, (1.0, row), (6, 0))
         axes.grid(visible=False)
         axes.set(xlim=(0.0, 1.0), ylim=(len(bars) - 0.5, -0.5))
         axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
-        boxes = [Patch(color=colour, label=part) for part, colour in colours.items()]
+        boxes = [Patch(color=color, label=part) for part, color in colors.items()]
         canvas.figure.legend(handles=boxes, loc="lower center", ncols=_COLUMNS)
         canvas.figure.tight_layout(rect=(0.0, legend / height, 1.0, 1.0))
     return canvas
 
 
-def _colours(bars: Sequence[Bar]) -> dict[str, str]:
+def _colors(bars: Sequence[Bar]) -> dict[str, str]:
     """Return a color for each part; categories of kernels have the same color in all drawings."""
     parts = list(dict.fromkeys(part for bar in bars for part in bar.seconds))
     kinds = [str(kind) for kind in KernelCategory]
     if set(parts) <= set(kinds):
-        return {kind: COLOURS[n] for n, kind in enumerate(kinds) if kind in parts}
-    return {part: COLOURS[n % len(COLOURS)] for n, part in enumerate(parts)}
+        return {kind: COLORS[n] for n, kind in enumerate(kinds) if kind in parts}
+    return {part: COLORS[n % len(COLORS)] for n, part in enumerate(parts)}
 
 
-def _draw_bar(axes: Axes, row: int, bar: Bar, colours: Mapping[str, str]) -> None:
+def _draw_bar(axes: Axes, row: int, bar: Bar, colors: Mapping[str, str]) -> None:
     whole, left = sum(bar.seconds.values()) or 1.0, 0.0
     for part, seconds in bar.seconds.items():
         share = seconds / whole
-        axes.barh([row], [share], left=[left], height=0.62, color=colours[part], label=part)
+        axes.barh([row], [share], left=[left], height=0.62, color=colors[part], label=part)
         if share >= LEAST_LABELLED:
             middle = left + share / 2
             axes.text(middle, row, percent(share, 0), ha="center", va="center", color="white")

@@ -46,12 +46,12 @@ _COLORS = {
 
 def of_its_own(svg: str) -> str:
     """Return a page's drawing as a standalone file, with fixed colors."""
-    for variable, colour in _COLORS.values():
-        svg = svg.replace(variable, colour)
+    for variable, color in _COLORS.values():
+        svg = svg.replace(variable, color)
     return svg
 
 
-def quality_colour(place: float) -> str:
+def quality_color(place: float) -> str:
     """Return the color of a value between 0 and 1 on a scale for color-blind readers."""
     red, green, blue, _ = mpl.colormaps["cividis"](min(1.0, max(0.0, place)), bytes=True)
     return f"#{red:02x}{green:02x}{blue:02x}"
@@ -363,8 +363,8 @@ def _save(figure: Figure, name: str) -> Markup:
     # Identifiers are unique only within one drawing, and a page has several.
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\1{name}-", svg)
-    for colour, (variable, _) in _COLORS.items():
-        svg = svg.replace(colour, variable)
+    for color, (variable, _) in _COLORS.items():
+        svg = svg.replace(color, variable)
     svg = _shortened(svg)
     return Markup(svg)  # noqa: S704 -- drawn here, from numbers
 

@@ -260,10 +260,10 @@ def test_the_column_of_the_tree_keeps_its_width(small: Report) -> None:
 
 # Contrast, by the formula of WCAG 2.
 
-Colour = tuple[float, float, float]
+Color = tuple[float, float, float]
 
 
-def _colour(text: str) -> Colour:
+def _color(text: str) -> Color:
     digits = text.lstrip("#")
     if len(digits) == 3:
         digits = "".join(2 * digit for digit in digits)
@@ -271,25 +271,25 @@ def _colour(text: str) -> Colour:
     return red, green, blue
 
 
-def _luminance(colour: Colour) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+def _luminance(color: Color) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: Colour, other: Colour) -> float:
+def contrast(one: Color, other: Color) -> float:
     high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
-def _mixed(one: Colour, other: Colour, share: float) -> Colour:
+def _mixed(one: Color, other: Color, share: float) -> Color:
     red, green, blue = (share * a + (1.0 - share) * b for a, b in zip(one, other, strict=True))
     return red, green, blue
 
 
-def palettes() -> dict[str, dict[str, Colour]]:
-    """Return the colours of the page on light and dark screens and on paper."""
+def palettes() -> dict[str, dict[str, Color]]:
+    """Return the colors of the page on light and dark screens and on paper."""
     roots = [
-        {name: _colour(value) for name, value in re.findall(r"--([\w-]+): (#\w+)", declarations)}
+        {name: _color(value) for name, value in re.findall(r"--([\w-]+): (#\w+)", declarations)}
         for selector, declarations in rules(CSS)
         if selector.endswith(":root")
     ]
@@ -298,15 +298,15 @@ def palettes() -> dict[str, dict[str, Colour]]:
 
 
 def test_the_formula_of_contrast() -> None:
-    assert contrast(_colour("#000"), _colour("#fff")) == pytest.approx(21.0)
-    assert contrast(_colour("#777777"), _colour("#fff")) == pytest.approx(4.48, abs=0.005)
+    assert contrast(_color("#000"), _color("#fff")) == pytest.approx(21.0)
+    assert contrast(_color("#777777"), _color("#fff")) == pytest.approx(4.48, abs=0.005)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark", "paper"])
 def test_text_stands_out_from_what_is_behind_it(scheme: str) -> None:
-    colours = palettes()[scheme]
+    colors = palettes()[scheme]
     (zebra,) = re.findall(r"nth-child\(even\) \{[^}]*var\(--line\) (\d+)%", CSS)
-    striped = _mixed(colours["line"], colours["surface"], int(zebra) / 100.0)
+    striped = _mixed(colors["line"], colors["surface"], int(zebra) / 100.0)
     behind = {
         "page": ("ink", "muted", "accent"),
         "surface": ("ink", "muted", "accent", "bad", "curve"),
@@ -314,8 +314,8 @@ def test_text_stands_out_from_what_is_behind_it(scheme: str) -> None:
         "good-soft": ("ink", "good"),
         "bad-soft": ("ink", "bad"),
     }
-    pairs = [(name, colours[name], colours[back]) for back in behind for name in behind[back]]
-    pairs += [(f"{name} striped", colours[name], striped) for name in ("ink", "muted", "accent")]
+    pairs = [(name, colors[name], colors[back]) for back in behind for name in behind[back]]
+    pairs += [(f"{name} striped", colors[name], striped) for name in ("ink", "muted", "accent")]
     weak = {name: contrast(text, back) for name, text, back in pairs if contrast(text, back) < 4.5}
     assert weak == {}
 

@@ -14,7 +14,7 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.primary.allreduce import Curve, Measurement
 from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
 from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot
-from aiperf_hpc.results.report.plots.figure import quality_colour
+from aiperf_hpc.results.report.plots.figure import quality_color
 from aiperf_hpc.results.report.plots.over_time import score_plots
 from aiperf_hpc.results.report.plots.scaling import scaling_plots
 from aiperf_hpc.results.report.plots.search import prediction_plot
@@ -274,7 +274,7 @@ def test_the_users_own_settings_change_no_plot(
     assert mpl.rcParams["font.size"] == 31.0
 
 
-def test_the_colour_scale_ends_where_it_should() -> None:
-    assert quality_colour(-1.0) == quality_colour(0.0)
-    assert quality_colour(2.0) == quality_colour(1.0)
-    assert quality_colour(0.0) != quality_colour(0.5) != quality_colour(1.0)
+def test_the_color_scale_ends_where_it_should() -> None:
+    assert quality_color(-1.0) == quality_color(0.0)
+    assert quality_color(2.0) == quality_color(1.0)
+    assert quality_color(0.0) != quality_color(0.5) != quality_color(1.0)

@@ -133,5 +133,5 @@ def test_plots_say_what_they_show() -> None:
     assert "lowest 90.00% on 4, 95.00% on 16" in efficiency.description
     for plot in (ops, efficiency):
         assert "<svg" in plot.svg
-        assert not [n for n in range(1, 7) if f"#0{n}0{n}0{n}" in plot.svg]  # stand-in colours
+        assert not [n for n in range(1, 7) if f"#0{n}0{n}0{n}" in plot.svg]  # stand-in colors
     assert scaling_plots(scaling.points[:1]) == []

@@ -123,7 +123,7 @@ def test_what_changes_takes_the_place_of_what_was_there_and_what_ended_stays_abo
 
 
 @pytest.mark.usefixtures("at_its_end")
-def test_an_ascii_terminal_without_colours_gets_neither(
+def test_an_ascii_terminal_without_colors_gets_neither(
     large: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")

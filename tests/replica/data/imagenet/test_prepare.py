@@ -89,7 +89,7 @@ def test_one_thread(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
     assert load_index(tmp_path / "again", "imagenet") == load_index(imagenet_folder, "imagenet")
 
 
-def test_cmyk_keeps_its_colours() -> None:
+def test_cmyk_keeps_its_colors() -> None:
     red = Image.new("RGB", (16, 16), (250, 10, 20))
     content = io.BytesIO()
     red.convert("CMYK").save(content, "JPEG", quality=95)
