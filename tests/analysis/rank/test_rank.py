@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from benchmarks import synthetic_run
 from tests.forgery.forger import copy_of, event_of
+from tests.support.pages import check_page
 from tests.support.rules import satisfying_all_rules
 from tests.support.run_factory import Plan
 from tests.support.run_factory import write_run as write_planned_run
@@ -150,6 +151,7 @@ def test_the_page_shows_all_runs_and_is_self_contained(ranking: Ranking) -> None
     page = render(ranking.model_copy(update={"valid": (valid,), "invalid": (invalid,)}))
     assert "Example-1, &lt;script&gt;" in page
     assert HOSTILE not in page
+    check_page(page)
     for text in (
         "16 × Example A", "12.3 kW, estimated", "4.20 GOPS", "duration: 0.4 h",
         "it has not ended", "1 folder next to",
