@@ -31,7 +31,7 @@ def say_text(text: str) -> None:
 
 
 def say_to_stderr(text: str) -> None:
-    """Print a line to a stream that carries no JSON."""
+    """Print a line to standard error, because standard output may carry JSON."""
     sys.stderr.write(f"{as_line(text)}\n")
 
 

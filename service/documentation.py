@@ -28,6 +28,11 @@ REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 OPEN = ("/healthz", "/docs")
 FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")
 """FastAPI's error schemas, which Problem replaces."""
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content security policy of the page: no external resources."""
 
 
 def describe(app: FastAPI) -> None:
@@ -95,13 +100,6 @@ def _subclasses(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
         if each.__module__.startswith("aiperf_hpc"):
             yield each
             yield from _subclasses(each)
-
-
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""Content security policy of the page: no external resources."""
 
 
 def page(openapi: Schema) -> str:

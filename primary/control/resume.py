@@ -70,9 +70,9 @@ def end_leftovers(history: RunHistory) -> None:
 def lost_before_resume(history: RunHistory) -> list[FileProblem]:
     """Return a record for each replica's journal that an earlier primary read and that is missing.
 
-    Journals that it recorded as missing are omitted.
-    If the journal digests cannot be read, a record of that is among them: the run can be resumed
-    nevertheless. They may be damaged, so names that are not of a replica's journal are ignored.
+    Journals that it recorded as missing are omitted. If the journal digests cannot be read, a
+    record of that is among them: the run can be resumed nevertheless. They may be damaged, so names
+    that are not of a replica's journal are ignored.
     """
     paths, unreadable = history.paths, list[FileProblem]()
     known = set[Path]()

@@ -38,6 +38,8 @@ from aiperf_hpc.trial import DatasetInfo
 
 Json = dict[str, Any]
 
+TRAINER_JOURNAL = "journal.jsonl"
+"""Name of the journal of an attempt's trainer in its folder."""
 QUEUES = 4
 """Maximum number of successive waits of a simulated replica for the writes of all others."""
 
@@ -268,7 +270,7 @@ class Evidence:
 
     def _lost_trainers(self, replica: Path) -> list[Incarnation]:
         """Return the attempts in a replica's folder whose trainers' journals were lost."""
-        lost = (each for each in self.lost_paths if each.name == "journal.jsonl")
+        lost = (each for each in self.lost_paths if each.name == TRAINER_JOURNAL)
         found = []
         for path in lost:
             if path.parent.parent == replica:
@@ -315,7 +317,7 @@ class Evidence:
         by = next((each for each in reversed(own) if each.start.seq < step.seq), None)
         if by is not None and by.readings and by.ended_utc is None:
             return True
-        trainer = path.with_name("journal.jsonl")
+        trainer = path.with_name(TRAINER_JOURNAL)
         return path != trainer and any(
             abs(each.seconds - step.seconds) < CLOCK_TOLERANCE and self.is_honest(trainer, each)
             for each in self.journal(trainer).steps

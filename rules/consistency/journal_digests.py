@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import reason_of
 from aiperf_hpc.formatting import utc_text
-from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.evidence import TRAINER_JOURNAL, Evidence
 from aiperf_hpc.rules.consistency.journal import Journal
 from aiperf_hpc.rules.rule import Checked, Findings, Note
 from aiperf_hpc.run import records
@@ -277,7 +277,7 @@ def _after(run: Evidence, growths: Mapping[Path, _Growth]) -> Findings:
             with open_regular(path, follow=False) as file:
                 covered = file.read(growth.sizes[-1]).count(b"\n")
         # Processes other than trainers may write while the run ends.
-        until = run.end - (0.0 if path.name == "journal.jsonl" else LATE)
+        until = run.end - (0.0 if path.name == TRAINER_JOURNAL else LATE)
         late = next((utc for utc in journal.times[covered:] if utc < until), None)
         if late is not None:
             name = path.relative_to(run.paths.root)

@@ -19,7 +19,7 @@ from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.morphism.search import load_searcher
 from aiperf_hpc.morphism.search.base import VERSION, Choice, SearchSpaceExhaustedError, View
 from aiperf_hpc.morphism.search.run_knowledge import Observations, RunKnowledge
-from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.evidence import TRAINER_JOURNAL, Evidence
 from aiperf_hpc.rules.consistency.records import JOURNALS
 from aiperf_hpc.rules.rule import Checked, Each, Findings, Note
 from aiperf_hpc.run.history import Proposal, RunHistory
@@ -34,7 +34,6 @@ MOST_GRAPHS: Final = 8192
 """Maximum number of graphs, summed over the proposals, from which the guided searcher learns."""
 MOST_TEXT: Final = 200
 """Maximum length of a quoted name or of an unexpected error's description."""
-TRAINER_JOURNAL: Final = "journal.jsonl"
 NUMERICS: Final = ("numpy", "scipy")
 """Packages whose versions may change random numbers and the guided searcher's results."""
 

@@ -121,10 +121,6 @@ export function runView(main, frame, name) {
     restart(each, { path: host === null ? null : ["telemetry"], filters: { host } });
   }
 
-  function lost(error) {
-    frame.connection(error);
-  }
-
   function refreshAll() {
     parts.forEach(refresh);
   }
@@ -209,10 +205,10 @@ export function runView(main, frame, name) {
         keep(read.events);
         last ??= read.last;
       }
-      silence = listen(`${ofRun(name, "events", "stream")}?seconds=0.5&summary=true`, last, { hear, lost });
+      silence = listen(`${ofRun(name, "events", "stream")}?seconds=0.5&summary=true`, last, { hear, lost: frame.connection });
     } catch (error) {
       if (signal.aborted) return;
-      lost(error);
+      frame.connection(error);
       later(() => begin(signal), 2 * RETRY_MILLISECONDS, signal);
     }
   }

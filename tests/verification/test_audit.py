@@ -248,6 +248,19 @@ def test_a_journal_that_the_primary_missed_is_noted_until_it_is_back(
     assert (result.passed, lost in result.notes) == (True, True)
 
 
+def test_a_journal_recorded_as_missing_is_described_alike_if_the_replica_has_none_left(
+    run: RunPaths,
+) -> None:
+    journal = run.replica_journal("r1")
+    name = str(journal.relative_to(run.root))
+    append_before_the_end(
+        run, "primary", records.FileProblem(file=name, problem="gone", remedy="none")
+    )
+    shutil.rmtree(run.replica("r1"))
+    lost = f"{journal}, line 1: the journal is missing; restore it; it was lost during the run"
+    assert lost in check_rule("journals", run).notes
+
+
 @pytest.mark.parametrize("case", NO_RECORDS)
 def test_a_replica_without_records_is_missed_where_it_must_have_written(
     tmp_path: Path, case: str

@@ -111,7 +111,7 @@ class RunHistory(RunState):
         found = {root / name: "is missing; restore it" for name in self.missing_journals}
         for replica in self.silent_replicas if self.run_ended is not None else ():
             path = self.paths.replica_journal(replica.id)
-            found[path] = f"is missing, of a replica that {replica.seen}; restore it"
+            found.setdefault(path, f"is missing, of a replica that {replica.seen}; restore it")
         found = {path: why for path, why in found.items() if path not in sources}
         read = {path: s.reader.lost for path, s in sources.items() if s.replica and s.reader.lost}
         return [Problem(path, 1, f"the journal {why}") for path, why in (found | read).items()]

@@ -10,7 +10,15 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.weather import datasets
 from aiperf_hpc.replica.data.weather.fields import CHANNELS, make_fields
-from aiperf_hpc.replica.data.weather.phenomena import AROUND, Cyclone, Kind, Map, River, draw
+from aiperf_hpc.replica.data.weather.phenomena import (
+    AROUND,
+    Cyclone,
+    Kind,
+    Map,
+    Range,
+    River,
+    draw,
+)
 
 HEIGHT = 48
 
@@ -58,6 +66,27 @@ def test_boxes_lie_in_the_map_about_all_classes(boxed: Batch) -> None:
     assert right.max() <= HEIGHT * 3 // 2
     by_class = np.bincount(number, minlength=4) / 40
     assert by_class == pytest.approx([1.0, 2.5, 1.0, 1.0], abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "latitudes", "radii", "depths"),
+    [
+        (Kind.CYCLONE, (15.0, 40.0), (2.2, 4.3), (30.0, 70.0)),
+        (Kind.DEPRESSION, (15.0, 40.0), (2.2, 4.3), (10.0, 20.0)),
+        (Kind.EXTRATROPICAL, (45.0, 65.0), (6.6, 12.9), (20.0, 45.0)),
+    ],
+)
+def test_cyclones_have_the_latitudes_radii_and_depths_of_their_kind(
+    kind: Kind, latitudes: Range, radii: Range, depths: Range
+) -> None:
+    drawn = [each for sample in range(300) for each in draw(0, sample, weaker=True)]
+    chosen = [each for each in drawn if isinstance(each, Cyclone) and each.kind == kind]
+    found = np.array([(abs(each.latitude), each.radius, each.depth) for each in chosen])
+    least, most = np.array([latitudes, radii, depths]).T
+    assert (found >= least).all()
+    assert (found <= most).all()
+    np.testing.assert_array_less(found.min(axis=0), least + 0.05 * (most - least))
+    np.testing.assert_array_less(most - 0.05 * (most - least), found.max(axis=0))
 
 
 def test_a_cyclone_is_a_low_with_wind_around_it() -> None:
