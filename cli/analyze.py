@@ -67,7 +67,7 @@ class ScaleOptions:
 
     scales: Annotated[list[int] | None, value("N", _positive, name="--scale")] = None
     """Predict the time to solution on N accelerators; may be repeated. Default: 2 and 4 times
-    the largest number."""
+    the largest number of the sources."""
     vflops_exponent: Annotated[int | None, value("N", _positive)] = None
     """Exponent n of Valid FLOPS. Default: HPC AI500's, 5 or 10 depending on the benchmark."""
     declarations: Annotated[list[Path] | None, value("FILE", Path, name="--declaration")] = None

@@ -27,7 +27,13 @@ LONGEST = 120
 """Maximum characters of a value; longer ones, e.g. descriptions of nodes, are omitted."""
 Replica = Annotated[str | None, option("--replica", "N", "Show only this replica, e.g. 0 or r0.")]
 Lines = Annotated[
-    int, option("--lines", "N", "Number of lines from the end of each output.", min=1)
+    int,
+    option(
+        "--lines",
+        "N",
+        "Number of lines from the end of each process's output, and of events.",
+        min=1,
+    ),
 ]
 Follow = Annotated[bool, flag("--follow", "Follow the events until the run ends.")]
 
