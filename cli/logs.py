@@ -41,8 +41,8 @@ Follow = Annotated[bool, flag("--follow", "Follow the events until the run ends.
 def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = False) -> int:
     """Show a run's events and the output of its processes.
 
-    Prints the last lines of each process's output after the file's name, then the events from all
-    journals in chronological order (UTC), without periodic records.
+    Prints each output file's name and last lines, then the events from all journals in
+    chronological order (UTC). Periodic records are omitted.
 
     Examples:
       $ aiperf logs last
