@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.config.loading import validate
-from aiperf_hpc.config.replica import ReplicaConfig
+from aiperf_hpc.config.sections import ReplicaConfig
 from aiperf_hpc.errors import GraphError, UsageError
 from aiperf_hpc.formatting import percent
 from aiperf_hpc.graph import Graph

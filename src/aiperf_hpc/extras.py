@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from aiperf_hpc import __version__
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.config.engine import is_installed
+from aiperf_hpc.config.sections import is_installed
 
 
 def pip_install(*extras: str) -> str:

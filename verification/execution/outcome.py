@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.config.replica import ReplicaConfig
+from aiperf_hpc.config.sections import ReplicaConfig
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.host.processes import failure_reason, interruptible, run_in_session
 from aiperf_hpc.rules.consistency.evidence import Evidence

@@ -4,13 +4,7 @@ Sources, later ones win: the defaults of the sections (those of Ren et al. 2021,
 it gives one), a preset or YAML file, ``--set key=value``.
 """
 
-from aiperf_hpc.config.dataset import *  # noqa: F403 -- a section is named at its class alone
-from aiperf_hpc.config.engine import *  # noqa: F403
-from aiperf_hpc.config.loading import *  # noqa: F403
-from aiperf_hpc.config.model import *  # noqa: F403
-from aiperf_hpc.config.replica import *  # noqa: F403
+from aiperf_hpc.config.loading import *  # noqa: F403 -- a section is named at its class alone
 from aiperf_hpc.config.run import *  # noqa: F403
 from aiperf_hpc.config.search import *  # noqa: F403
-from aiperf_hpc.config.section import *  # noqa: F403
-from aiperf_hpc.config.slurm import *  # noqa: F403
-from aiperf_hpc.config.training import *  # noqa: F403
+from aiperf_hpc.config.sections import *  # noqa: F403

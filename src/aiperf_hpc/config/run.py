@@ -7,14 +7,16 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from aiperf_hpc.config.dataset import DatasetConfig
-from aiperf_hpc.config.engine import EngineConfig
-from aiperf_hpc.config.model import ModelConfig
-from aiperf_hpc.config.replica import ReplicaConfig
 from aiperf_hpc.config.search import HpoConfig, RoundsConfig, SearchConfig
-from aiperf_hpc.config.section import Section
-from aiperf_hpc.config.slurm import SlurmConfig
-from aiperf_hpc.config.training import TrainingConfig
+from aiperf_hpc.config.sections import (
+    DatasetConfig,
+    EngineConfig,
+    ModelConfig,
+    ReplicaConfig,
+    Section,
+    SlurmConfig,
+    TrainingConfig,
+)
 from aiperf_hpc.untrusted.bounds import Name
 
 MOST_PRESET = 64

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from aiperf_hpc.config.section import Fraction, Positive, Section
+from aiperf_hpc.config.sections import Fraction, Positive, Section
 
 LARGEST_SIZE = 1_048_576
 """Maximum of an integer dimension, which is the maximum batch size."""
