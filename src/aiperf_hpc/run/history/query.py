@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -25,7 +25,7 @@ from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run.history.apply import HistoryState
 from aiperf_hpc.run.history.replicas import ReplicaHistory
 from aiperf_hpc.run.history.state import RunState
-from aiperf_hpc.run.history.tail import JournalSource, Tail, no_collections
+from aiperf_hpc.run.history.tail import Tail, no_collections
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.journal_digest import Hash
 from aiperf_hpc.run.paths import RunPaths, journal_order
@@ -36,9 +36,6 @@ POOL_BYTES: Final = 96 << 20
 SHARE_BYTES: Final = 32 << 20
 """Bytes of journals per task of a process; the journals of a replica are never split."""
 MAX_PROCESSES: Final = 8
-
-Look = Callable[[Tail], Iterable[JournalSource]]
-"""Function that selects the journals of a tail to read."""
 
 
 @dataclass(slots=True)
@@ -55,21 +52,24 @@ class Replay:
         """Return a replay of journals with nothing read."""
         return cls(tail, HistoryState(tail.starts))
 
-    def read(self, replica: str | None = None) -> None:
+    def read(self, replica: str | None = None, only: Sequence[Path] | None = None) -> None:
         """Read the new records of the journals of one replica or of all.
+
+        Args:
+            replica: the replica; all when not given.
+            only: journals to read instead, in the order of reading.
 
         Raises:
             JournalError: a journal is unreadable.
         """
-        self._read(lambda tail: tail.look(replica), lambda tail: tail.look(None))
-
-    def read_only(self, journals: Sequence[Path]) -> None:
-        """Read these journals, in the order of reading.
-
-        Raises:
-            JournalError: one is unreadable.
-        """
-        self._read(lambda tail: tail.take(journals), lambda tail: tail.take(journals))
+        self._apply(replica, only)
+        while self.tail.stale:
+            # A later attempt of a replica became visible after records that it fences off were
+            # applied. That is rare: read all again, with every fence known from the beginning.
+            self.tail = self.tail.anew()
+            self.state = HistoryState(self.tail.starts)
+            self.rebuilt += 1
+            self._apply(None, only)
 
     def add(self, other: Replay) -> bool:
         """Add the journals of other replicas; return whether they could be read separately.
@@ -80,18 +80,8 @@ class Replay:
         self.tail.add(other.tail)
         return self.state.add(other.state)
 
-    def _read(self, these: Look, again: Look) -> None:
-        self._apply(these(self.tail))
-        while self.tail.stale:
-            # A later attempt of a replica became visible after records that it fences off were
-            # applied. That is rare: read all again, with every fence known from the beginning.
-            self.tail = self.tail.anew()
-            self.state = HistoryState(self.tail.starts)
-            self.rebuilt += 1
-            self._apply(again(self.tail))
-
-    def _apply(self, sources: Iterable[JournalSource]) -> None:
-        for source in sources:
+    def _apply(self, replica: str | None, only: Sequence[Path] | None) -> None:
+        for source in self.tail.look(replica) if only is None else self.tail.take(only):
             self.state.apply(source, self.tail.added(source))
 
 
@@ -116,7 +106,7 @@ def read_apart(paths: RunPaths, tail: Tail) -> Replay | None:
     with suppress(JournalError, BrokenProcessPool, OSError), _pool(processes) as pool:
         reading = [pool.submit(read_share, paths, share) for share in shares]
         whole = Replay.of(tail.anew())
-        whole.read_only([path for path in journals if not _replica_of(path)])
+        whole.read(only=[path for path in journals if not _replica_of(path)])
         # Each result is released once it was added; otherwise all would be in memory twice.
         if all(whole.add(reading.pop(0).result()) for _ in shares):
             return whole
@@ -153,7 +143,7 @@ def read_share(paths: RunPaths, share: Sequence[Path]) -> Replay:
     """
     replay = Replay.of(Tail(paths, {}))
     with no_collections(keep_all=False):
-        replay.read_only(share)
+        replay.read(only=share)
     return replay
 
 
