@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
 
 from aiperf_hpc.formatting import duration, percent, si
-from aiperf_hpc.ops_counter.score import Elasticity, OperationsOf, elasticity, work_by_kind
-from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.history.presence import requested_nodes
+from aiperf_hpc.ops_counter.score import OperationsOf, score_series
+from aiperf_hpc.run.history import ReplicaHistory, RunHistory
+from aiperf_hpc.run.history.presence import Step, presences, requested_nodes, steps
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import NodesRefused
-from aiperf_hpc.trial import Value
+from aiperf_hpc.system.summary import kind_of
+from aiperf_hpc.trial import TimePhase, Value
+
+UNTOLD: Final = "not reported"
+"""Kind of a replica that recorded no description of its node."""
+BUSY: Final = (TimePhase.TRAIN, TimePhase.EVALUATE)
+LEAST_SHARE: Final = 0.01
+"""Fraction of the elapsed time below which a number of nodes is ignored as a transition: records of
+executed samples are seconds apart, so its OPS would be meaningless."""
+
+
+def kinds_of(replicas: Iterable[ReplicaHistory]) -> dict[str, str]:
+    """Return the kind of node of each replica; empty if all recorded kinds are equal.
+
+    A replica that was restarted on another kind of node has a kind that names both.
+    """
+    found = {replica.id: _kind(replica) for replica in replicas}
+    return found if len(set(found.values()) - {UNTOLD}) > 1 else {}
+
+
+def _kind(replica: ReplicaHistory) -> str:
+    """Return the kinds of node on which a replica's attempts ran."""
+    kinds = (
+        " and ".join(sorted(set(map(kind_of, nodes)))) for _, nodes in sorted(replica.nodes.items())
+    )
+    return ", then ".join(dict.fromkeys(kinds)) or UNTOLD
 
 
 class KindStatus(Value):
@@ -57,17 +85,43 @@ def kinds_status(
     start, each = history.start_utc, manifest.config.replica.nodes
     if not kinds or start is None or until <= start:
         return ()
-    found = work_by_kind(history, kinds, counts, until, each)
-    whole = sum(work.operations for work in found)
-    return tuple(
-        KindStatus(
-            **KindStatus.fields_from(work),
-            nodes=work.replicas * each,
-            ops=work.operations / (until - start),
-            fraction=work.operations / whole if whole else 0.0,
+    operations = _operations(history, counts, until)
+    hours: defaultdict[str, float] = defaultdict(float)
+    for presence in presences(history, until):
+        hours[presence.replica] += (presence.end - presence.begin) / 3600.0
+    whole = sum(operations[name] for name in kinds)
+    found = []
+    for kind in dict.fromkeys(kinds.values()):
+        replicas = [history.replicas[name] for name, own in kinds.items() if own == kind]
+        done = sum(operations[replica.id] for replica in replicas)
+        there = sum(hours[replica.id] for replica in replicas)
+        busy = sum(r.seconds.get(phase, 0.0) for r in replicas for phase in BUSY) / 3600.0
+        status = KindStatus(
+            kind=kind,
+            replicas=len(replicas),
+            nodes=len(replicas) * each,
+            trials=sum(len(replica.trials) for replica in replicas),
+            operations=done,
+            ops=done / (until - start),
+            fraction=done / whole if whole else 0.0,
+            node_hours=there * each,
+            operations_per_node_hour=done / (there * each) if there else 0.0,
+            busy_fraction=min(1.0, busy / there) if there else 0.0,
         )
-        for work in found
-    )
+        found.append(status)
+    return tuple(sorted(found, key=lambda status: (-status.operations, status.kind)))
+
+
+def _operations(history: RunHistory, counts: OperationsOf, until: float) -> Counter[str]:
+    """Return the operations credited to each replica."""
+    late = history.executions.after(until)
+    found: Counter[str] = Counter()
+    for name in history.executions.trials:
+        trial = history.trials[name]
+        (training, validation), after = counts(trial.started), late.get(name, (0, 0))
+        found[trial.replica] += (trial.train_samples - after[0]) * training
+        found[trial.replica] += (trial.validation_samples - after[1]) * validation
+    return found
 
 
 def kind_lines(kinds: Sequence[KindStatus]) -> Iterator[str]:
@@ -140,24 +194,52 @@ def elasticity_status(
     history: RunHistory, manifest: RunManifest, counts: OperationsOf, until: float
 ) -> ElasticityStatus | None:
     """Return the changes, or None for a run with a constant requested number of nodes."""
-    found = elasticity(history, counts, until, manifest.config.replica.nodes)
-    start = history.start_utc
-    if found is None or start is None:
+    start, each = history.start_utc, manifest.config.replica.nodes
+    if not history.scalings or start is None or until <= start:
         return None
+    found = presences(history, until)
+    course = steps(found)
+    edges = [start, *(step.utc for step in course if start < step.utc < until), until]
+    operations = [point.operations for point in score_series(history, counts, edges)]
+    done = [after - before for before, after in pairwise(operations)]
+    hours = sum(presence.end - presence.begin for presence in found) * each / 3600.0
     return ElasticityStatus(
         nodes=requested_nodes(history, manifest.nodes),
-        replicas=0 if history.end_utc is not None else _now(found, until),
+        replicas=0 if history.end_utc is not None else _now(course, until),
         requests=tuple(_requests(history, start)),
-        steps=tuple(
-            NodesStep(elapsed_seconds=s.utc - start, replicas=s.replicas) for s in found.steps
-        ),
-        node_hours=found.node_hours,
-        operations_per_node_hour=found.operations_per_node_hour,
-        points=tuple(
-            NodesPoint(**NodesPoint.fields_from(point), ops_per_node=point.ops / point.nodes)
-            for point in found.points
-        ),
+        steps=tuple(NodesStep(elapsed_seconds=s.utc - start, replicas=s.replicas) for s in course),
+        node_hours=hours,
+        operations_per_node_hour=operations[-1] / hours if hours else 0.0,
+        points=tuple(_points(_at_each(course, edges, done, each), LEAST_SHARE * (until - start))),
     )
+
+
+def _at_each(
+    course: Sequence[Step], edges: Sequence[float], done: Sequence[int], nodes_each: int
+) -> dict[int, tuple[float, int]]:
+    """Return seconds and operations of each number of nodes."""
+    found: dict[int, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
+    replicas = dict(course)
+    now = 0
+    for (begin, end), operations in zip(pairwise(edges), done, strict=True):
+        now = replicas.get(begin, now)
+        seconds, before = found[now * nodes_each]
+        found[now * nodes_each] = seconds + end - begin, before + operations
+    return found
+
+
+def _points(found: Mapping[int, tuple[float, int]], least: float) -> Iterator[NodesPoint]:
+    kept = [(n, *each) for n, each in sorted(found.items()) if n and each[0] >= least]
+    rates = [operations / seconds / nodes for nodes, seconds, operations in kept]
+    unit = next((rate for rate in rates if rate > 0.0), 0.0)
+    for (nodes, seconds, operations), rate in zip(kept, rates, strict=True):
+        yield NodesPoint(
+            nodes=nodes,
+            seconds=seconds,
+            ops=operations / seconds,
+            ops_per_node=rate,
+            efficiency=rate / unit if unit else 0.0,
+        )
 
 
 def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
@@ -177,9 +259,9 @@ def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
         yield f"{last.nodes} nodes were refused: {last.reason}"
 
 
-def _now(found: Elasticity, until: float) -> int:
+def _now(course: Sequence[Step], until: float) -> int:
     """Return the number of replicas just before ``until``, when all replicas leave."""
-    return next((s.replicas for s in reversed(found.steps) if s.utc < until), 0)
+    return next((step.replicas for step in reversed(course) if step.utc < until), 0)
 
 
 def _requests(history: RunHistory, start: float) -> Iterator[NodesRequest]:

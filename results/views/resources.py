@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 
-from aiperf_hpc.ops_counter.score import kinds_of
+from aiperf_hpc.results.views.nodes import kinds_of
 from aiperf_hpc.rules.validity.replicas import (
     AcceleratorUse,
     accelerator_use,

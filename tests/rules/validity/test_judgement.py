@@ -25,7 +25,7 @@ from tests.support.run_writer import START
 from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.ops_counter.score import kinds_of
+from aiperf_hpc.results.views.nodes import kinds_of
 from aiperf_hpc.rules.judgement import Judgement, judge, judge_briefly
 from aiperf_hpc.rules.registry import BRIEF, CLOSED
 from aiperf_hpc.rules.rule import Division
