@@ -31,7 +31,7 @@ Lines = Annotated[
     option(
         "--lines",
         "N",
-        "Number of lines from the end of each process's output, and of events.",
+        "Number of lines to show of each output, and number of events.",
         min=1,
     ),
 ]

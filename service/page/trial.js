@@ -36,7 +36,7 @@ export function trialDetail(detail, { run, status }, width) {
     h("h3", {}, `Learning curve (${metricLabel(metric)})`),
     curve.length ? drawn(curve, metric, width) : h("p", { class: "none" }, "No evaluation has been completed yet."),
     h("h3", {}, "Layers"),
-    h("p", { class: "lead" }, "Operations are those of one sample. Layers that a morphism inserted are marked."),
+    h("p", { class: "lead" }, "Operations are per sample. Layers that a morphism inserted are marked."),
     table("Layers", LAYERS, layers.map(layer), "layers"),
   ];
 }
