@@ -104,10 +104,15 @@ def division_of(config: RunConfig) -> Division | None:
     return next(satisfied, None)
 
 
-def check_plan(plan: registry.Plan, division: Division) -> tuple[RuleResult, ...]:
-    """Return the results of a division's rules before a run."""
+def check_plan(plan: RunManifest, division: Division) -> tuple[RuleResult, ...]:
+    """Return the results of a division's rules before a run.
+
+    The rules on the dataset are omitted before it has been read.
+    """
     on_data = registry.BEFORE_START_ON_DATA if plan.dataset is not None else ()
     return (
+        registry.PLANNED_NODES.check(plan),
+        registry.CLOCK_START.check(plan.start_when),
         *check_settings(plan.config, division),
         *_checked((*registry.BEFORE_START, *on_data), plan),
     )

@@ -6,8 +6,8 @@ To add a rule, write a function in ``validity/`` or ``consistency/`` that yields
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
 from typing import Final
 
 from aiperf_hpc.config import RunConfig
@@ -50,26 +50,23 @@ from aiperf_hpc.rules.validity.precision import (
     environment_of,
     precisions_of,
 )
-from aiperf_hpc.rules.validity.software import Code, code_of
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.rules.validity.software import Code, code_here, code_of
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.system.software import recorded_variables
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A run before its start."""
-
-    config: RunConfig
-    hours: float
-    code: Code
-    variables: Mapping[str, str]
-    """Environment variables of the process that starts it, which replicas may inherit."""
-    dataset: DatasetInfo | None = None
-    """Description of its dataset; None before the dataset is read."""
+def _planned_code(manifest: RunManifest) -> Code:
+    return code_here(manifest.versions, manifest.release_changes)
 
 
-def _planned_datasets(plan: Plan) -> Datasets:
-    found = () if plan.dataset is None else (plan.dataset,)
-    return Datasets(found, plan.config.dataset.storage_format)
+def _planned_environment(manifest: RunManifest) -> Environment:
+    # Replicas may inherit the variables of the process that starts the run.
+    return Environment([recorded_variables(os.environ)], manifest.config.training.precision)
+
+
+def _planned_datasets(manifest: RunManifest) -> Datasets:
+    found = () if manifest.dataset is None else (manifest.dataset,)
+    return Datasets(found, manifest.config.dataset.storage_format)
 
 
 SETTINGS: Final = Rule("settings", "as fixed in both divisions", settings.fixed_settings)
@@ -90,13 +87,13 @@ CONFIGURATION: Final[Sequence[Rule[RunConfig]]] = (
     PRECISION.on(lambda config: Precisions([config.training.precision])),
 )
 """The rules of both divisions on a configuration."""
-BEFORE_START: Final[Sequence[Rule[Plan]]] = (
-    HOURS.on(lambda plan: plan.hours),
-    RELEASE.on(lambda plan: plan.code),
-    ENVIRONMENT.on(lambda plan: Environment([plan.variables], plan.config.training.precision)),
+BEFORE_START: Final[Sequence[Rule[RunManifest]]] = (
+    HOURS.on(lambda manifest: manifest.hours),
+    RELEASE.on(_planned_code),
+    ENVIRONMENT.on(_planned_environment),
 )
 """Additional rules of both divisions before the start."""
-BEFORE_START_ON_DATA: Final[Sequence[Rule[Plan]]] = (
+BEFORE_START_ON_DATA: Final[Sequence[Rule[RunManifest]]] = (
     DATASET.on(_planned_datasets),
     CONTENT.on(_planned_datasets),
 )

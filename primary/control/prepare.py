@@ -24,15 +24,12 @@ from aiperf_hpc.primary.launchers.ranks import Settled
 from aiperf_hpc.primary.programs import output_for
 from aiperf_hpc.results.views.run_catalog import run_name
 from aiperf_hpc.rules.judgement import check_plan
-from aiperf_hpc.rules.registry import CLOCK_START, PLANNED_NODES, Plan
 from aiperf_hpc.rules.rule import Division, violations_of
-from aiperf_hpc.rules.validity.software import code_here
 from aiperf_hpc.run.annotations import Annotations, write_annotations
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import free_bytes, require_writable
 from aiperf_hpc.streams import warn
-from aiperf_hpc.system.software import recorded_variables
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph, missing, require_samples, workload_of
 
@@ -124,19 +121,8 @@ def require_eligible(manifest: RunManifest, dataset: DatasetInfo | None = None) 
     """
     if manifest.division is None:
         return
-    plan = Plan(
-        manifest.config,
-        manifest.hours,
-        code_here(manifest.versions, manifest.release_changes),
-        recorded_variables(os.environ),  # Replicas may inherit them.
-        dataset,
-    )
-    results = [
-        PLANNED_NODES.check(manifest),
-        CLOCK_START.check(manifest.start_when),
-        *check_plan(plan, Division(manifest.division)),
-    ]
-    if violations := violations_of(results):
+    plan = manifest.model_copy(update={"dataset": dataset})
+    if violations := violations_of(check_plan(plan, Division(manifest.division))):
         lines = "\n".join(f"  {each}" for each in violations)
         raise UsageError(
             f"not started: it cannot be official in the {manifest.division} division:\n{lines}"
