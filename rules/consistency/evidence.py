@@ -394,6 +394,18 @@ class Evidence:
         )
         return max(latest, default=0.0)
 
+    def evaluations(self, trial: Trial) -> list[Evaluation]:
+        """Return the evaluations of a trial, after those of the trials that it resumes."""
+        found: list[Evaluation] = []
+        at, until = trial, math.inf
+        while True:
+            found[:0] = [each for each in at.evaluations if each.epoch < until]
+            until = min(until, at.started.first_epoch)
+            before = self.history.trials.get(at.started.resumes or "")
+            if before is None or before.incarnation >= at.incarnation:
+                return found
+            at = before
+
     def graph(self, trial: Trial) -> Graph:
         """Return the regrown graph of a trial. Raises MorphismError."""
         return self.lineage.graph(trial.id)

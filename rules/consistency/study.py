@@ -148,14 +148,8 @@ def _must_have_a_value(trial: Trial) -> bool:
 
 def _reached(run: Evidence, trial: Trial) -> Point:
     """Return the point of a trial with its best value, including the trials that it resumes."""
-    used, best = trial.started.hyperparameters, -math.inf
-    epochs, seen = math.inf, set[str]()
-    at: Trial | None = trial
-    while at is not None and at.id not in seen:
-        seen.add(at.id)
-        best = max([best, *(e.objective_value for e in at.evaluations if e.epoch <= epochs)])
-        epochs = at.started.first_epoch - 1
-        at = run.history.trials.get(at.started.resumes or "")
+    used = trial.started.hyperparameters
+    best = max((each.objective_value for each in run.evaluations(trial)), default=-math.inf)
     return _point(used.batch_size, used.kernel_size, best)
 
 

@@ -144,20 +144,13 @@ def states(run: Evidence) -> Findings:
 def _patience(run: Evidence, trial: Trial) -> Iterator[str]:
     """A trial stops when its validation loss has not improved for the configured epochs."""
     lowest, since, patience = math.inf, 0, run.config.training.patience
-    for epoch, loss in _losses(run, trial):
+    for each in run.evaluations(trial):
         if since >= patience:
-            yield f"{trial.id} continued to epoch {epoch}, without a lower loss for {since} epochs"
+            what = f"without a lower loss for {since} epochs"
+            yield f"{trial.id} continued to epoch {each.epoch}, {what}"
             return
+        loss = each.validation_loss
         lowest, since = (loss, 0) if loss < lowest else (lowest, since + 1)
-
-
-def _losses(run: Evidence, trial: Trial) -> list[tuple[int, float]]:
-    """Return the epochs and validation losses of a trial and of the trials that it resumes."""
-    before = run.history.trials.get(trial.started.resumes or "")
-    earlier: list[tuple[int, float]] = []
-    if before is not None and before.incarnation < trial.incarnation:
-        earlier = [each for each in _losses(run, before) if each[0] < trial.started.first_epoch]
-    return earlier + [(each.epoch, each.validation_loss) for each in trial.evaluations]
 
 
 def _reached(target: float | None, trial: Trial) -> bool:
