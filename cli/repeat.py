@@ -28,12 +28,7 @@ from aiperf_hpc.errors import (
     UsageError,
     restated,
 )
-from aiperf_hpc.host.processes import (
-    ending_early,
-    failure_reason,
-    interruptible,
-    run_in_session,
-)
+from aiperf_hpc.host.processes import ending_early, interruptible, run_in_session
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -240,7 +235,7 @@ class Series:
             command = [sys.executable, "-m", "aiperf_hpc.cli", "peaks", "--quick", "--json"]
             command += ["--engine", config.engine.name, "--out", out]
             try:
-                return _output_of(command)
+                return run_in_session(command, PEAKS_SECONDS, late="it took more than {:g} s")
             except UsageError as error:
                 self.measures_peaks = False
                 warn(f"the machine's peaks are not measured: {error}")
@@ -293,11 +288,3 @@ def _stopped(paths: RunPaths) -> str:
     history = RunHistory.read(paths)
     reasons = [request.reason for _, request in history.stop_requests]
     return next((reason for reason in reasons if reason != TIME_OVER), "")
-
-
-def _output_of(command: list[str]) -> str:
-    """Return a command's output. Raises UsageError with the reason if it fails."""
-    done = run_in_session(command, PEAKS_SECONDS, late="it took more than {:g} s")
-    if done.returncode:
-        raise UsageError(failure_reason(done))
-    return done.stdout

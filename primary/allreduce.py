@@ -15,7 +15,7 @@ from typing import NamedTuple
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.formatting import si, size
-from aiperf_hpc.host.processes import failure_reason, run_in_session
+from aiperf_hpc.host.processes import run_in_session
 from aiperf_hpc.primary.launchers.base import WORKER_BYTES, rank_starter
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value
@@ -158,9 +158,8 @@ def measure(name: str, plan: Plan, folder: Path, seconds: float | None = None) -
     if plan.only_largest:
         command.append("--only-largest")
     ranks = f"the ranks of collective '{name}'"
-    done = run_in_session(command, seconds, late=f"{ranks} did not end within {{:g}} s")
-    if done.returncode:
-        raise UsageError(f"{ranks} failed: {failure_reason(done)}")
+    late = f"{ranks} did not end within {{:g}} s"
+    run_in_session(command, seconds, late=late, failed=f"{ranks} failed: ")
     return Result.model_validate_json(path.read_text("utf-8"))
 
 

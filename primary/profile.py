@@ -16,7 +16,7 @@ from aiperf_hpc.config.sections import ReplicaConfig
 from aiperf_hpc.errors import GraphError, UsageError
 from aiperf_hpc.formatting import percent
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.host.processes import failure_reason, interruptible, run_in_session
+from aiperf_hpc.host.processes import interruptible, run_in_session
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
@@ -186,10 +186,9 @@ def measure(request: ProfileRequest, folder: Path, seconds: float = TIME_LIMIT) 
         f"{request.steps} steps were not profiled within {{:g}} s; give fewer --steps, a smaller "
         "--batch-size or a longer --time-limit"
     )
+    texts = {"late": late, "what": "the profiled training"}
     with interruptible():
-        done = run_in_session(command, seconds, request.model_dump_json(), late=late)
-    if done.returncode:
-        raise UsageError(failure_reason(done, "the profiled training"))
+        run_in_session(command, seconds, request.model_dump_json(), **texts)
     return Profile.model_validate_json((folder / "profile.json").read_text("utf-8"))
 
 

@@ -11,28 +11,18 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from aiperf_hpc.errors import UsageError
-from aiperf_hpc.host.processes import failure_reason
+from aiperf_hpc.host.processes import run_in_session
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import ascii_json
 
 
-def output_for(module: list[str], config: BaseModel, refusal: type[UsageError]) -> str:
+def output_for(module: list[str], config: BaseModel) -> str:
     """Run a program of the replica side with a configuration as input; return its output.
 
-    Raises ``refusal`` with the reason from its output if it fails.
+    Raises UsageError with the reason from its output if it fails.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", *module],
-        input=ascii_json(config.model_dump_json()),
-        capture_output=True,
-        encoding="locale",
-        errors="backslashreplace",
-        check=False,
-    )
-    if done.returncode != 0:
-        raise refusal(failure_reason(done))
-    return done.stdout
+    given = ascii_json(config.model_dump_json())
+    return run_in_session([sys.executable, "-m", *module], given=given)
 
 
 def start_command(

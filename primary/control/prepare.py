@@ -133,9 +133,9 @@ def describe_dataset(config: DatasetConfig) -> DatasetInfo:
     """Return the description of the dataset, read by a program of the replica side.
 
     Raises:
-        DatasetError: the dataset is missing, unreadable or damaged.
+        UsageError: the dataset is missing, unreadable or damaged.
     """
-    described = output_for(["aiperf_hpc.replica.data", "describe"], config, DatasetError)
+    described = output_for(["aiperf_hpc.replica.data", "describe"], config)
     return DatasetInfo.model_validate_json(described)
 
 

@@ -6,7 +6,7 @@ A rank is one accelerator. ``run.yaml`` records the resolved numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,16 +17,6 @@ from aiperf_hpc.extras import COLLECTIVES
 from aiperf_hpc.host.machine import VisibleDevices
 from aiperf_hpc.primary.programs import output_for
 from aiperf_hpc.system.accelerators import computing_on_bus, find_accelerators
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Hardware queries of this machine; tests replace them."""
-
-    accelerators: Callable[[], Sequence[str]]
-    """Returns the models of the machine's accelerators, usable or not."""
-    seen: Callable[[RunConfig], VisibleDevices | None]
-    """Queries a run's engine, within seconds. Raises UsageError if it lacks the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +37,23 @@ def accelerators_told() -> list[str]:
 
 def devices_seen_by_engine(config: RunConfig) -> VisibleDevices | None:
     """Return the devices that a run's engine detects on this machine. Raises UsageError."""
-    *_, said = output_for(["aiperf_hpc.replica.engines"], config, UsageError).split("\n")[:-1]
+    *_, said = output_for(["aiperf_hpc.replica.engines"], config).split("\n")[:-1]
     return VisibleDevices.parse(said) if said else None  # Frameworks may print before it.
 
 
-THIS_MACHINE = Machine(accelerators_told, devices_seen_by_engine)
-
-
-def settle_here(config: RunConfig, nodes: int, machine: Machine = THIS_MACHINE) -> Settled:
+def settle_here(config: RunConfig, nodes: int) -> Settled:
     """Resolve the ranks of a run whose replicas share this machine.
 
     Args:
         config: requested configuration.
         nodes: nominal number of nodes.
-        machine: hardware queries.
 
     Raises:
         UsageError: a replica would have more ranks than there are accelerators; or the engine does
             not detect the accelerators, and the CPU was not requested.
     """
-    told = machine.accelerators() if config.engine.uses_accelerators else ()
-    seen = machine.seen(config) if told or _is_picky(config) else None
+    told = accelerators_told() if config.engine.uses_accelerators else ()
+    seen = devices_seen_by_engine(config) if told or _is_picky(config) else None
     if seen is None:
         _require_none(config, told)
         return Settled(with_ranks(config, ranks_of(config, 1), on_accelerators=False))

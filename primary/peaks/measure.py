@@ -25,7 +25,7 @@ from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES
 from aiperf_hpc.formatting import duration, percent, si, size, utc_text
 from aiperf_hpc.host.machine import available_bytes, cpu_model
-from aiperf_hpc.host.processes import failure_reason, run_in_session
+from aiperf_hpc.host.processes import run_in_session
 from aiperf_hpc.primary import allreduce
 from aiperf_hpc.primary.peaks.storage import QUICK, WHOLE, measure_storage
 from aiperf_hpc.run.peaks import (
@@ -162,9 +162,7 @@ def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_
 def _engine(name: str, seconds: float, path: Path) -> _EngineResult:
     command = [sys.executable, "-m", "aiperf_hpc.replica.engines.peaks"]
     command += ["--engine", name, "--seconds", str(seconds), "--result", str(path)]
-    done = run_in_session(command, seconds + PATIENCE)
-    if done.returncode:
-        raise AIPerfError(f"its process failed: {failure_reason(done)}")
+    run_in_session(command, seconds + PATIENCE, failed="its process failed: ")
     return _EngineResult.model_validate_json(path.read_bytes())
 
 

@@ -49,7 +49,7 @@ class Runs:
         self.seeds: list[int] = []
         monkeypatch.setattr(start, "describe_dataset", lambda config: DATASET)
         monkeypatch.setattr(start, "conduct_run", self._conduct)
-        monkeypatch.setattr(repeat, "_output_of", self._said)
+        monkeypatch.setattr(repeat, "run_in_session", self._said)
 
     def _conduct(self, manifest: RunManifest, *arguments: object, **options: object) -> int:
         play: Callable[..., int] = self.plays[len(self.seeds)] if self.plays else _trained
@@ -57,7 +57,7 @@ class Runs:
         status: int = play(manifest, *arguments, **options)
         return status
 
-    def _said(self, command: list[str]) -> str:
+    def _said(self, command: list[str], seconds: float, *, late: str) -> str:
         assert tuple(command[2:4]) == PEAKS
         if not self.peaks:
             raise UsageError("no such command")
@@ -166,12 +166,12 @@ def test_a_run_that_is_stopped_is_the_last_one(runs: Runs) -> None:
 def test_a_signal_between_runs_ends_it_in_order(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(command: list[str]) -> str:
+    def interrupted(command: list[str], seconds: float, *, late: str) -> str:
         if runs.seeds:
             os.kill(os.getpid(), signal.SIGTERM)
         return "{}"
 
-    monkeypatch.setattr(repeat, "_output_of", interrupted)
+    monkeypatch.setattr(repeat, "run_in_session", interrupted)
     done = runs.start("--repeat", "3")
     assert done.returncode == 128 + signal.SIGTERM
     assert f"interrupted after 1 of 3 runs; `aiperf analyze {runs.folder}`" in done.stderr

@@ -176,7 +176,9 @@ def test_another_engine_is_asked_whether_it_can(run: Path) -> None:
 def test_a_profile_that_takes_too_long_is_one_line(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def too_long(command: list[str], seconds: float, given: str, *, late: str) -> NoReturn:
+    def too_long(
+        command: list[str], seconds: float, given: str, *, late: str, what: str
+    ) -> NoReturn:
         assert ProfileRequest.model_validate_json(given).steps == 7
         raise UsageError(late.format(seconds))
 

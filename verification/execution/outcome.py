@@ -14,7 +14,7 @@ from pathlib import Path
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.config.sections import ReplicaConfig
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
-from aiperf_hpc.host.processes import failure_reason, interruptible, run_in_session
+from aiperf_hpc.host.processes import interruptible, run_in_session
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.files import files_of, not_kept, wrong_best_epoch
 from aiperf_hpc.run.history import Trial
@@ -253,19 +253,12 @@ def recorded_epoch(run: Evidence, trial: Trial, kept: BestEpochSaved) -> Recorde
         ranks=run.config.replica.ranks,
         epoch=kept.epoch,
         epoch_limit=started.epoch_limit,
-        losses=tuple(losses_before(run, trial, kept.epoch)),
+        losses=tuple(
+            each.validation_loss for each in run.evaluations(trial) if each.epoch < kept.epoch
+        ),
         start_checkpoint=began,
         end_checkpoint=evaluated,
     )
-
-
-def losses_before(run: Evidence, trial: Trial, epoch: int) -> list[float]:
-    """Return the validation losses before an epoch, recorded by a trial and those it resumes."""
-    found: list[float] = []
-    resumed = run.history.trials.get(trial.started.resumes or "")
-    if resumed is not None and resumed.started_utc < trial.started_utc:
-        found = losses_before(run, resumed, min(epoch, trial.started.first_epoch))
-    return found + [e.validation_loss for e in trial.evaluations if e.epoch < epoch]
 
 
 def execute(request: ExecutionRequest, seconds: float | None) -> ExecutionResult:
@@ -283,8 +276,7 @@ def execute(request: ExecutionRequest, seconds: float | None) -> ExecutionResult
             f"{len(request.epochs)} trials were not re-executed within {{:g}} s; sample fewer, or "
             "raise --time-limit"
         )
+        texts = {"late": late, "what": "the execution", "failed": "--execute: "}
         with interruptible():
-            done = run_in_session(command, seconds, request.model_dump_json(), late=late)
-        if done.returncode:
-            raise UsageError(f"--execute: {failure_reason(done, 'the execution')}")
+            run_in_session(command, seconds, request.model_dump_json(), **texts)
         return ExecutionResult.model_validate_json(out.read_text("utf-8"))

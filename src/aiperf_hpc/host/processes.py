@@ -94,17 +94,23 @@ def run_in_session(
     given: str | None = None,
     *,
     late: str = "it did not end within {:g} s",
-) -> subprocess.CompletedProcess[str]:
-    """Run a command in its own session and kill all processes of the session when it ends.
+    what: str = "it",
+    failed: str = "",
+) -> str:
+    """Run a program of this package in its own session; return its output.
+
+    All processes of the session are killed when it ends.
 
     Args:
         command: program with its arguments.
         seconds: time limit in seconds.
         given: standard input of the command; that of this process by default.
         late: message of the error, with a place for the seconds.
+        what: name of the program, for the reason of a failure.
+        failed: text before that reason.
 
     Raises:
-        UsageError: the command exceeded the time limit.
+        UsageError: the command exceeded the time limit, or failed.
     """
     with subprocess.Popen(
         command,
@@ -121,18 +127,20 @@ def run_in_session(
             raise UsageError(late.format(seconds)) from None
         finally:
             end_session(process.pid)
-        return subprocess.CompletedProcess(list(command), process.returncode, out, err)
+    if process.returncode:
+        raise UsageError(f"{failed}{_failure_reason(process.returncode, err, what)}")
+    return out
 
 
-def failure_reason(done: subprocess.CompletedProcess[str], what: str = "it") -> str:
+def _failure_reason(status: int, output: str, what: str) -> str:
     """Return why a program of this package failed: its last message, or else its exit status."""
-    if done.returncode < 0:
-        ended_by = signal.Signals(-done.returncode)
+    if status < 0:
+        ended_by = signal.Signals(-status)
         hint = "; the kernel does so when memory is exhausted" if ended_by is signal.SIGKILL else ""
         return f"{what} was ended by {ended_by.name}{hint}"
-    lines = done.stderr.strip().splitlines()
+    lines = output.strip().splitlines()
     said = [line for line in lines if line.startswith(SPEAKER)] or lines
-    return said[-1].removeprefix(SPEAKER) if said else f"{what} ended with status {done.returncode}"
+    return said[-1].removeprefix(SPEAKER) if said else f"{what} ended with status {status}"
 
 
 def end_session(session: int) -> None:

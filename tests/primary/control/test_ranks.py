@@ -11,7 +11,8 @@ import pytest
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.machine import VisibleDevices
-from aiperf_hpc.primary.launchers.ranks import Machine, Settled, settle_here
+from aiperf_hpc.primary.launchers import ranks as launcher_ranks
+from aiperf_hpc.primary.launchers.ranks import Settled
 from aiperf_hpc.primary.launchers.slurm.allocation import nodes_inside
 from aiperf_hpc.primary.launchers.slurm.jobs import Job, Nodes
 from aiperf_hpc.primary.launchers.slurm.resources import settle_on_cluster
@@ -22,13 +23,15 @@ def config(**sections: Any) -> RunConfig:  # noqa: ANN401 -- sections, as in a f
     return RunConfig.model_validate(values | sections)
 
 
-def machine(count: int, *, told: int | None = None) -> Machine:
-    """A machine that tells of so many accelerators, of which an engine sees ``count``."""
+def settle_here(asked: RunConfig, nodes: int, count: int, *, told: int | None = None) -> Settled:
+    """Settle on a machine that tells of so many accelerators, of which an engine sees ``count``."""
     names = tuple(map(str, range(count)))
-    return Machine(
-        accelerators=lambda: ["Example A"] * (count if told is None else told),
-        seen=lambda _: VisibleDevices("CUDA_VISIBLE_DEVICES", names) if count else None,
-    )
+    seen = VisibleDevices("CUDA_VISIBLE_DEVICES", names) if count else None
+    there = ["Example A"] * (count if told is None else told)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launcher_ranks, "accelerators_told", lambda: there)
+        patch.setattr(launcher_ranks, "devices_seen_by_engine", lambda _: seen)
+        return launcher_ranks.settle_here(asked, nodes)
 
 
 def numbers(settled: Settled) -> tuple[object, object]:
@@ -54,13 +57,13 @@ def given(settled: Settled) -> list[str]:
 def test_local_replicas(
     nodes: int, count: int, ranks: int, collective: str, devices: list[str]
 ) -> None:
-    settled = settle_here(config(), nodes, machine(count))
+    settled = settle_here(config(), nodes, count)
     assert numbers(settled) == (ranks, collective)
     assert given(settled) == devices
 
 
 def test_a_replica_of_several_nodes_has_the_accelerators_of_all() -> None:
-    settled = settle_here(config(replica={"nodes": 2}), 2, machine(4))
+    settled = settle_here(config(replica={"nodes": 2}), 2, 4)
     assert (numbers(settled), given(settled)) == ((2, "torch"), ["0,1,2,3"])
 
 
@@ -79,53 +82,55 @@ def test_a_replica_of_several_nodes_has_the_accelerators_of_all() -> None:
 )
 def test_what_stays_idle_or_is_shared_is_said(ranks: int, nodes: int, remark: str) -> None:
     asked = config(replica={"ranks_per_node": ranks})
-    (said,) = settle_here(asked, nodes, machine(4)).remarks
+    (said,) = settle_here(asked, nodes, 4).remarks
     assert said.startswith(remark)
 
 
 def test_every_accelerator_used_needs_no_word() -> None:
-    assert settle_here(config(), 1, machine(4)).remarks == ()
+    assert settle_here(config(), 1, 4).remarks == ()
 
 
 def test_gradients_through_the_hosts_memory_are_said() -> None:
-    (said,) = settle_here(config(engine={"name": "tensorflow"}), 1, machine(2)).remarks
+    (said,) = settle_here(config(engine={"name": "tensorflow"}), 1, 2).remarks
     assert "pass through host memory" in said
 
 
 def test_more_ranks_than_accelerators_are_refused() -> None:
     asked = config(replica={"ranks_per_node": 8})
     with pytest.raises(UsageError, match=r"ranks_per_node 8: .* sees 4 here .* at most 4, or "):
-        settle_here(asked, 1, machine(4))
-    assert settle_here(asked, 1, machine(0)).config == asked.settled()  # On CPUs they may be any.
+        settle_here(asked, 1, 4)
+    assert settle_here(asked, 1, 0).config == asked.settled()  # On CPUs they may be any.
 
 
 def test_accelerators_that_the_engine_does_not_see_are_an_error_unless_asked_for() -> None:
-    blind = machine(0, told=2)
     with pytest.raises(UsageError, match=r"has 2 x Example A, which engine 'torch' does not see"):
-        settle_here(config(replica={"ranks_per_node": 1}), 1, blind)
+        settle_here(config(replica={"ranks_per_node": 1}), 1, 0, told=2)
     asked = config(engine={"name": "tensorflow", "device": "cpu"})
-    assert settle_here(asked, 1, blind) == Settled(asked.settled())
+    assert settle_here(asked, 1, 0, told=2) == Settled(asked.settled())
 
 
-def test_an_engine_is_loaded_only_where_the_machine_tells_of_an_accelerator() -> None:
+def test_an_engine_is_loaded_only_where_the_machine_tells_of_an_accelerator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def loaded(_: RunConfig) -> VisibleDevices | None:
         raise AssertionError("loading takes seconds")
 
-    nothing = Machine(accelerators=list, seen=loaded)
-    assert numbers(settle_here(config(), 2, nothing)) == (1, "mpi")
+    monkeypatch.setattr(launcher_ranks, "accelerators_told", list)
+    monkeypatch.setattr(launcher_ranks, "devices_seen_by_engine", loaded)
+    assert numbers(launcher_ranks.settle_here(config(), 2)) == (1, "mpi")
 
 
 def test_ranks_on_cpus_are_joined_by_torch_where_there_is_no_mpi(without: Any) -> None:  # noqa: ANN401 -- a function of conftest.py
     without("mpi4py")
-    assert numbers(settle_here(config(replica={"nodes": 2}), 2, machine(0))) == (1, "torch")
+    assert numbers(settle_here(config(replica={"nodes": 2}), 2, 0)) == (1, "torch")
     without("mpi4py", "torch")
-    assert numbers(settle_here(config(replica={"nodes": 2}), 2, machine(0))) == (1, "mpi")
+    assert numbers(settle_here(config(replica={"nodes": 2}), 2, 0)) == (1, "mpi")
 
 
 def test_a_batch_that_cannot_be_divided_among_the_ranks_is_refused() -> None:
     small = {"batch_size": 2}
     with pytest.raises(UsageError, match="with 4 ranks a node: a batch of 2 samples cannot be"):
-        settle_here(config(training=small), 1, machine(4))
+        settle_here(config(training=small), 1, 4)
 
 
 def group(count: int, gres: str, state: str = "idle") -> Nodes:

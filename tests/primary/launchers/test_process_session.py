@@ -12,7 +12,7 @@ import pytest
 from tests.support.processes import MAY_HAVE_ENDED, alive
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.host.processes import end_session, failure_reason, run_in_session
+from aiperf_hpc.host.processes import end_session, run_in_session
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -66,7 +66,8 @@ def test_a_session_that_is_gone_is_nothing_to_end() -> None:
     ],
 )
 def test_why_a_program_failed(program: str, reason: str) -> None:
-    assert failure_reason(run_in_session([sys.executable, "-c", program])).startswith(reason)
+    with pytest.raises(UsageError, match=f"^training: {reason}"):
+        run_in_session([sys.executable, "-c", program], failed="training: ")
 
 
 def test_a_program_that_does_not_end_in_time_is_refused() -> None:
@@ -75,5 +76,4 @@ def test_a_program_that_does_not_end_in_time_is_refused() -> None:
 
 
 def test_a_program_reads_what_it_is_given() -> None:
-    done = run_in_session([sys.executable, "-c", "print(input())"], given="steps\n")
-    assert (done.returncode, done.stdout) == (0, "steps\n")
+    assert run_in_session([sys.executable, "-c", "print(input())"], given="steps\n") == "steps\n"

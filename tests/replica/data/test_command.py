@@ -24,6 +24,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.config.run import PREPARED_DATASETS
 from aiperf_hpc.datasets import load_dataset_manifest
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.prepare import describe_dataset
 from aiperf_hpc.replica.data import dataset_names, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
@@ -47,7 +48,7 @@ def _prepare(source: Path, target: Path, name: str = "imagenet") -> list[object]
 def test_describe(imagenet_folder: Path) -> None:
     config = DatasetConfig(name="imagenet", path=imagenet_folder)
     assert describe_dataset(config).train_samples == 27
-    with refused("has no dataset.json"):
+    with pytest.raises(UsageError, match=r"has no dataset\.json"):
         describe_dataset(config.model_copy(update={"path": imagenet_folder.parent}))
 
 

@@ -13,8 +13,8 @@ from tests.support.run_manifest import run_manifest
 from aiperf_hpc.config import ReplicaConfig, validate
 from aiperf_hpc.errors import PreflightError
 from aiperf_hpc.host.machine import BOUND, VisibleDevices, devices_seen
+from aiperf_hpc.primary.launchers import ranks
 from aiperf_hpc.primary.launchers.base import local_commands
-from aiperf_hpc.primary.launchers.ranks import Machine, settle_here
 from aiperf_hpc.replica.engines.torch.device import choose_device
 from aiperf_hpc.replica.parallel.binding import (
     LOCAL_RANKS,
@@ -49,7 +49,9 @@ def test_each_of_eight_replicas_computes_on_an_accelerator_of_its_own(
     """From the primary's allocation to PyTorch's device, on a simulated machine."""
     config = validate({"dataset": {"name": "digits"}, "engine": {"name": "torch"}}, "test")
     seen = VisibleDevices("CUDA_VISIBLE_DEVICES", tuple(map(str, range(8))))
-    settled = settle_here(config, 8, Machine(lambda: ["Example A"] * 8, lambda _: seen))
+    monkeypatch.setattr(ranks, "accelerators_told", lambda: ["Example A"] * 8)
+    monkeypatch.setattr(ranks, "devices_seen_by_engine", lambda _: seen)
+    settled = ranks.settle_here(config, 8)
     manifest = run_manifest(
         settled.config,
         run_id="r",
