@@ -1,4 +1,7 @@
-"""Allocations of the steps' nodes: jobs that the run submits, or the job of the primary."""
+"""Allocations of the steps' nodes: jobs that the run submits, or the job of the primary.
+
+``NodePool`` places replicas on the nodes.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import os
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
 from aiperf_hpc.clock import SYSTEM, Clock
@@ -16,12 +20,20 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, job_option
 from aiperf_hpc.primary.launchers.slurm.client import TIMEOUT_SECONDS, Answer, SlurmClient, error_of
 from aiperf_hpc.primary.launchers.slurm.jobs import INFINITY, Job, Nodes
 from aiperf_hpc.primary.launchers.slurm.resources import (
+    FOREIGN,
     NodeGroup,
-    check_cluster,
+    group_of,
     groups_of,
     in_its_group,
 )
-from aiperf_hpc.primary.launchers.slurm.steps import Process, Spawn, spawn
+from aiperf_hpc.primary.launchers.slurm.steps import (
+    Place,
+    Process,
+    Spawn,
+    StaleSteps,
+    spawn,
+    trial_command,
+)
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 
@@ -41,13 +53,6 @@ class Allocation(ABC):
     @abstractmethod
     def look(self) -> Sequence[Job]:
         """Return the current jobs whose nodes can be used. One client call."""
-
-    @abstractmethod
-    def check(self, nodes: int) -> None:
-        """Require that a run can have this number of nodes. One client call.
-
-        Raises UsageError if it cannot, SchedulerError if SLURM does not respond.
-        """
 
     def request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
         """Request a job of ``count`` nodes of a group; return when SLURM has accepted it."""
@@ -82,10 +87,6 @@ class CurrentAllocation(Allocation):
 
     def look(self) -> Sequence[Job]:
         return self._client.jobs(self._job)
-
-    def check(self, nodes: int) -> None:
-        if (there := held_nodes(self.look())) < nodes:
-            raise UsageError(f"--nodes {nodes}: the allocation has {there} nodes")
 
 
 def held_nodes(jobs: Sequence[Job]) -> int:
@@ -157,14 +158,6 @@ def salloc_command(manifest: RunManifest, nodes: int, minutes: int, group: NodeG
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A salloc process that waits for its nodes."""
-
-    job: Job
-    process: Process
-
-
 @dataclass(eq=False)
 class SubmittedAllocation(Allocation):
     """Jobs without batch script that hold the run's nodes, and further ones for lost nodes."""
@@ -180,16 +173,13 @@ class SubmittedAllocation(Allocation):
 
     def __post_init__(self) -> None:
         self._log = self.paths.allocation_log
-        self._requests: list[_Request] = []
+        self._requests: list[tuple[Job, Process]] = []
+        """Requested jobs with the salloc processes that wait for their nodes."""
         self._groups = groups_of(self.manifest)
 
     def look(self) -> Sequence[Job]:
         jobs = self.client.named(job_name(self.manifest))
         return [in_its_group(job, self._groups) for job in jobs]
-
-    def check(self, nodes: int) -> None:
-        manifest = self.manifest
-        check_cluster(manifest.config.slurm, nodes, manifest.hours, self.client.partitions())
 
     def request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
         begins = self._log.stat().st_size if self._log.exists() else 0
@@ -203,7 +193,7 @@ class SubmittedAllocation(Allocation):
                 output = file.read().decode("utf-8", "replace")
             if found := ACCEPTED.search(output):
                 job = Job(found[1], "PENDING", count=nodes, group=group.number)
-                self._requests.append(_Request(job, process))
+                self._requests.append((job, process))
                 return job
             if status is not None:
                 raise error_of("salloc", Answer(status, "", output))
@@ -214,13 +204,12 @@ class SubmittedAllocation(Allocation):
             self.clock.sleep(LOOK_SECONDS)
 
     def requested(self, group: NodeGroup) -> int:
-        jobs = (request.job for request in self._requests)
-        return sum(job.count for job in jobs if job.group == group.number)
+        return sum(job.count for job, _ in self._requests if job.group == group.number)
 
     def granted(self) -> Sequence[Job]:
-        over = [each for each in self._requests if each.process.poll() is not None]
+        over = [each for each in self._requests if each[1].poll() is not None]
         self._requests = [each for each in self._requests if each not in over]
-        return [each.job for each in over if each.process.poll() == 0]
+        return [job for job, process in over if process.poll() == 0]
 
     def release(self) -> None:
         self.client.cancel_named(job_name(self.manifest))
@@ -233,3 +222,104 @@ def release_jobs(manifest: RunManifest, client: SlurmClient | None = None) -> st
     except SchedulerError as error:
         return f"its nodes are not released ({error}): scancel --name={job_name(manifest)}"
     return None
+
+
+@dataclass(eq=False)
+class NodePool:
+    """Places replicas on the nodes of an allocation."""
+
+    manifest: RunManifest
+    allocation: Allocation
+    client: SlurmClient
+    stale_steps: StaleSteps
+
+    def __post_init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.groups = groups_of(self.manifest)
+        self._tried: dict[str, int] = {}
+        """Jobs on whose nodes a step was started, with their node groups."""
+        self.hosts: dict[str, str] = {}
+        """Host name of each node."""
+
+    def job_at(self, place: Place) -> Job | None:
+        """Return the job of a place, or None if it has ended."""
+        return next((job for job in self.jobs if job.id == place.job), None)
+
+    def group(self, replica: str) -> int:
+        """Return the number of a replica's group."""
+        return group_of(self.manifest, replica)
+
+    def of_group(self, group: int) -> list[Job]:
+        """Return the jobs of a group."""
+        return [job for job in self.jobs if job.group == group]
+
+    def untried(self) -> list[Job]:
+        """Return the run's jobs with usable nodes that were not tested."""
+        held = (job for job in self.jobs if job.held and job.group != FOREIGN)
+        return [job for job in held if job.id not in self._tried]
+
+    def try_step(self, place: Place, count: int = 0) -> list[str]:
+        """Run an empty step on these nodes, and return their names.
+
+        Raises:
+            UsageError: the step was rejected; nothing else was started.
+            SchedulerSilentError: SLURM does not respond.
+        """
+        overlap = self.stale_steps.overlaps(place)
+        command = trial_command(self.manifest, place, count, overlap=overlap)
+        try:
+            output = self.client.try_step(command)
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            raise UsageError(
+                f"job {place.job} refused a step: {error}; nothing was started; check the slurm "
+                "section of the configuration and the other steps of the job"
+            ) from None
+        self._tried[place.job] = place.group
+        columns = (line.split() for line in output)
+        hosts = {found[0]: found[1] for found in columns if len(found) == 2}
+        self.hosts |= hosts
+        return sorted(hosts, key=lambda node: (len(node), node))
+
+    def take(self, job: Job) -> None:
+        """Add the nodes of a granted job. Raises the errors of ``try_step``."""
+        nodes = self.try_step(Place(job.id, job.nodes, job.group), job.count)
+        others = [other for other in self.jobs if other.id != job.id]
+        self.jobs = [*others, replace(job, state="RUNNING", nodes=tuple(nodes))]
+
+    def places(self, replicas: Sequence[str], used: Collection[Place]) -> dict[str, Place]:
+        """Return places for all or some of these replicas on nodes without steps."""
+        free: dict[int, deque[Place]] = {}
+        for place in self._free(used):
+            free.setdefault(place.group, deque()).append(place)
+        own = ((name, free.get(self.group(name))) for name in replicas)
+        return {name: places.popleft() for name, places in own if places}
+
+    def _free(self, used: Collection[Place]) -> Iterator[Place]:
+        busy = {node for place in used for node in place.nodes}
+        each = self.manifest.config.replica.nodes
+        for job in self.jobs:
+            usable = job.held and (job.id in self._tried or not self.allocation.queues)
+            free = [node for node in job.nodes if usable and node not in busy]
+            for at in range(0, len(free) // each * each, each):
+                yield Place(job.id, tuple(free[at : at + each]), job.group)
+
+    def lacking(self, waiting: Collection[str]) -> NodeGroup | None:
+        """Return the group whose lost nodes are to be replaced."""
+        begun = self._tried.values() if self.allocation.queues else ()
+        groups = (g for g in self.groups if g.number in begun and self._lacks(g, waiting))
+        return next(groups, None)
+
+    def _lacks(self, group: NodeGroup, replicas: Collection[str]) -> bool:
+        """Return whether the waiting replicas of a group need more nodes than requested."""
+        waiting = sum(self.group(name) == group.number for name in replicas)
+        pending = sum(job.count for job in self.of_group(group.number) if job.waits)
+        requested = max(self.allocation.requested(group), pending)
+        return requested < waiting * self.manifest.config.replica.nodes
+
+    def surplus(self, used: Collection[Place]) -> list[str]:
+        """Return the jobs without steps on their nodes, except the first job of each group."""
+        first = {job.group: job.id for job in reversed(self.jobs) if job.group != FOREIGN}
+        needed = {place.job for place in used}.union(first.values())
+        return [job.id for job in self.jobs if (job.held or job.waits) and job.id not in needed]

@@ -25,7 +25,7 @@ from aiperf_hpc.primary.launchers.slurm.client import (
 )
 from aiperf_hpc.primary.launchers.slurm.jobs import NO_OUTPUT, WAITS, Element, died, state_of
 from aiperf_hpc.primary.launchers.slurm.launcher import SlurmLauncher, unfit_node
-from aiperf_hpc.primary.launchers.slurm.resources import by_group, check_cluster
+from aiperf_hpc.primary.launchers.slurm.resources import by_group
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, replica_name, replica_number, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
@@ -99,10 +99,6 @@ class ArrayLauncher(SlurmLauncher):
         self._jobs = self._jobs | dict.fromkeys(names, job)
         self._states = self._states | dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
         return {name: f"{job}_{replica_number(name)}" for name in names}
-
-    def _check_nodes(self, nodes: int) -> None:
-        manifest = self._manifest
-        check_cluster(manifest.config.slurm, nodes, manifest.hours, self._client.partitions())
 
     def release(self, replicas: Collection[str]) -> None:
         self._released.update(replicas)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from aiperf_hpc import errors
 from aiperf_hpc.primary.launchers.base import ReplicaLauncher, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name
 from aiperf_hpc.primary.launchers.slurm.client import SHORTEST_SECONDS, RateLimit, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.resources import check_cluster
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import warn
@@ -46,9 +46,10 @@ class SlurmLauncher(ReplicaLauncher):
         self._states: dict[str, ReplicaState] = {}
         self._interval = SHORTEST_SECONDS
 
-    @abstractmethod
     def _check_nodes(self, nodes: int) -> None:
         """Require that a run can have this number of nodes, by one client call."""
+        manifest = self._manifest
+        check_cluster(manifest.config.slurm, nodes, manifest.hours, self._client.partitions())
 
     def check(self, nodes: int) -> None:
         what = f"--nodes {nodes}: SLURM does not report its nodes"

@@ -17,7 +17,7 @@ from aiperf_hpc.primary.launchers.base import (
     ReplicaState,
     died,
 )
-from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, held_nodes
+from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, NodePool, held_nodes
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, time_limit_minutes, wait_limit
 from aiperf_hpc.primary.launchers.slurm.client import (
     RETRY_HINT,
@@ -27,7 +27,6 @@ from aiperf_hpc.primary.launchers.slurm.client import (
 )
 from aiperf_hpc.primary.launchers.slurm.jobs import Job
 from aiperf_hpc.primary.launchers.slurm.launcher import SlurmLauncher, unfit_node
-from aiperf_hpc.primary.launchers.slurm.node_pool import NodePool
 from aiperf_hpc.primary.launchers.slurm.resources import NodeGroup
 from aiperf_hpc.primary.launchers.slurm.steps import (
     Attempt,
@@ -164,7 +163,10 @@ class StepLauncher(SlurmLauncher):
         return {name: self._steps[name].place.job for name in names}
 
     def _check_nodes(self, nodes: int) -> None:
-        self._allocation.check(nodes)
+        if self.queues:
+            super()._check_nodes(nodes)
+        elif (there := held_nodes(self._allocation.look())) < nodes:
+            raise UsageError(f"--nodes {nodes}: the allocation has {there} nodes")
 
     def add(self, replicas: Sequence[str]) -> dict[str, str]:
         if not self.queues and len(self._places(replicas)) < len(replicas):
