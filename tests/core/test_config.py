@@ -29,14 +29,11 @@ def load(folder: Path, *assignments: str, text: str = DIGITS) -> RunConfig:
     return load_config(write(folder, text), assignments)
 
 
-def test_a_preset_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no preset 'nowhere'"):
-        preset_text("nowhere")
-
-
 def test_a_source_that_is_neither_preset_nor_file_is_refused() -> None:
     with pytest.raises(ConfigError, match="no preset and no file 'nowhere'.*presets:"):
         load_config("nowhere")
+    with pytest.raises(ConfigError, match="no preset 'nowhere'"):
+        preset_text("nowhere")
 
 
 def test_a_file_that_is_missing_or_unreadable_is_named(tmp_path: Path) -> None:
@@ -138,28 +135,19 @@ def test_a_key_like_no_other_is_refused_too(tmp_path: Path, key: str) -> None:
         load(tmp_path, f"{key}=1")
 
 
-@pytest.mark.parametrize("text", ["1: 2", "training: {1: 2}"])
-def test_a_key_that_is_no_text_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_key_that_is_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="keys should be strings"):
-        load(tmp_path, text=f"{DIGITS}{text}")
+        load(tmp_path, text=f"{DIGITS}training: {{1: 2}}")
 
 
 @pytest.mark.parametrize(
     ("assignment", "limits"),
     [
         ("training.batch_size=0", ">= 1 and <= 1048576"),
-        ("training.batch_size=1048577", ">= 1 and <= 1048576"),
         ("training.batch_size=many", ">= 1 and <= 1048576"),
-        ("training.learning_rate=0", "> 0 and <= 100"),
-        ("training.momentum=1.0", ">= 0 and < 1"),
         ("training.momentum=-0.1", ">= 0 and < 1"),
-        ("seed=-1", ">= 0 and < 4294967296"),
-        ("seed=4294967296", ">= 0 and < 4294967296"),
-        ("search.random_parent_probability=1.5", ">= 0 and <= 1"),
         ("search.weight_noise=-0.1", ">= 0"),
         ("score.interval_hours=0", ">= 0.0005 and <= 24"),
-        ("engine.memory_limit_gib=0", "> 0"),
-        ("dataset.classes=1", ">= 2 and <= 100000"),
     ],
 )
 def test_a_value_out_of_its_range_is_refused_with_the_range(
@@ -171,21 +159,17 @@ def test_a_value_out_of_its_range_is_refused_with_the_range(
         load(tmp_path, assignment)
 
 
-@pytest.mark.parametrize("key", ["engine.memory_limit_gib", "training.learning_rate"])
-@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan"])
-def test_infinity_and_nan_are_no_values(tmp_path: Path, key: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(key)):
-        load(tmp_path, f"{key}={value}")
+@pytest.mark.parametrize("value", [".inf", ".nan"])
+def test_infinity_and_nan_are_no_values(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.memory_limit_gib"):
+        load(tmp_path, f"engine.memory_limit_gib={value}")
 
 
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
         ("dataset.name=cifar", r"dataset.name: should be 'digits', .*did you mean 'cifar10'\?"),
-        ("training.optimizer=lars", "training.optimizer: should be 'sgd', .*got 'lars'"),
         ("hpo.space.kernel_size.choices=[3, 4]", "hpo.space: kernel_size: sizes are of .1, 3"),
-        ("hpo.space.kernel_size={low: 3, high: 5}", "hpo.space: kernel_size: sizes are of .1, 3"),
-        ("hpo.space.batch_size.choices=[]", "hpo.space.batch_size.choices: .*at least 1 item"),
         ("hpo.space.batch_size.choices=[8, 8]", "hpo.space.batch_size: write distinct choices"),
         ("hpo.space.batch_size={choices: [8], low: 4}", "batch_size: write .*, not both"),
         ("hpo.space.batch_size={low: 8}", "hpo.space.batch_size: write choices, or low and high"),
@@ -196,14 +180,12 @@ def test_infinity_and_nan_are_no_values(tmp_path: Path, key: str, value: str) ->
         ("hpo.space.batch_size={low: 8, high: 12, step: 3}", "batch_size: high 12 is not low 8"),
         ("hpo.space.learning_rate={low: 0.5, high: 0.1}", "learning_rate: low 0.5 is not below"),
         ("hpo.space.learning_rate={low: 0, high: 0.1}", "learning_rate: low 0 has no logarithm"),
-        ("hpo.space.learning_rate={low: 1, high: 101}", "learning_rate.high: .*less than or equal"),
         ("hpo.space.momentum={low: 0.5, high: 1}", "momentum: high 1 is not below 1"),
         ("hpo.space.weight_decay={low: 0.5, high: 2}", "weight_decay: high 2 is above 1"),
         (
             "replica.ranks_per_node=0",
             "replica.ranks_per_node: give auto, or a number from 1 to 1024",
         ),
-        ("rounds.warmup_epochs=[15, 0]", "rounds.warmup_epochs.1: .*greater than or equal to 1"),
         ("training.batch_size=", "training.batch_size: .*got None"),
     ],
 )
@@ -252,7 +234,7 @@ def test_set_wins_over_the_file_and_the_last_over_the_first(tmp_path: Path) -> N
         *((each, "write it as key=value") for each in ("training.batch_size", "=3", "")),
         *(
             (f"seed={value}", rf"--set seed={re.escape(value)} is not YAML")
-            for value in ("[1,", "{a", "2001-99-99", "'")
+            for value in ("[1,", "2001-99-99")
         ),
         ("seed.deep=1", "'seed' is a value, not a section"),
     ],
@@ -262,22 +244,20 @@ def test_a_malformed_assignment_is_refused(tmp_path: Path, assignment: str, mess
         load(tmp_path, assignment, text=DIGITS + "seed: 3")
 
 
-@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "\t- x", "preset: \x00"])
-def test_a_file_that_is_not_yaml_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"run\.yaml is not YAML"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: b: c", r"run\.yaml is not YAML"),
+        ("preset: \x00", r"run\.yaml is not YAML"),
+        ("- 1\n- 2", "must be a mapping of sections, not a list"),
+        (f"{DIGITS}training: 5", "training: should be a mapping of keys to values"),
+    ],
+)
+def test_a_file_that_is_no_mapping_of_sections_is_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         load(tmp_path, text=text)
-
-
-@pytest.mark.parametrize(("text", "kind"), [("- 1\n- 2", "list"), ("5", "int"), ("text", "str")])
-def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, kind: str) -> None:
-    with pytest.raises(ConfigError, match=f"must be a mapping of sections, not a {kind}"):
-        load(tmp_path, text=text)
-
-
-@pytest.mark.parametrize("value", ["5", "[1]", "text", ""])
-def test_a_section_that_is_no_mapping_is_refused(tmp_path: Path, value: str) -> None:
-    with pytest.raises(ConfigError, match="training: should be a mapping of keys to values"):
-        load(tmp_path, text=f"{DIGITS}training: {value}")
 
 
 def test_a_configuration_survives_being_written_as_plain_values(tmp_path: Path) -> None:

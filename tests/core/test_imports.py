@@ -8,7 +8,6 @@ import subprocess
 import sys
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -83,32 +82,19 @@ def module(file: str) -> ModuleType:
     return made
 
 
-@pytest.mark.parametrize(
-    ("add", "modules"),
-    [
-        (lambda e: written(e.site / "sitecustomize.py"), ""),
-        (lambda e: written(e.site / "start.pth", "import json\n"), ""),
-        (lambda e: written(e.site / "start.pth", "\ufeffimport json\n"), ""),
-        (lambda e: written(e.path[0] / "colorsys.py"), "colorsys"),
-        (lambda e: written(e.path[0] / "psutil" / "__init__.py"), "psutil"),
-        (lambda e: written(e.root / "chunk.py"), "chunk"),
-    ],
-    ids=[
-        "sitecustomize",
-        "pth",
-        "byte order mark",
-        "standard library",
-        "distribution",
-        "working directory",
-    ],
-)
-def test_what_replaces_code_is_found(
-    environment: Environment, add: Callable[[Environment], Path], modules: str
-) -> None:
-    environment.path.append(environment.root / "elsewhere")
-    file = add(environment)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert environment.found(modules) == ({str(file): digest}, [])
+def test_all_that_replaces_code_is_found(environment: Environment) -> None:
+    elsewhere = environment.root / "elsewhere"
+    environment.path.append(elsewhere)
+    files = [
+        written(environment.site / "sitecustomize.py"),
+        written(environment.site / "start.pth", "import json\n"),
+        written(environment.site / "marked.pth", "\ufeffimport json\n"),
+        written(elsewhere / "colorsys.py"),  # Of the standard library.
+        written(elsewhere / "psutil" / "__init__.py"),  # Of a distribution.
+        written(environment.root / "chunk.py"),  # In the working directory.
+    ]
+    digests = {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    assert environment.found("colorsys psutil chunk") == (digests, [])
 
 
 def test_code_in_a_bytecode_cache_of_this_package_is_found() -> None:
@@ -182,71 +168,57 @@ def _touched(environment: Environment) -> str:
     return "touched"
 
 
-@pytest.mark.parametrize(
-    "install",
-    [_in_an_archive, _of_conda, _without_a_record, _namespace, _touched,
-     lambda _: "numpy optuna setuptools pytest coverage"],
-)  # fmt: skip
-def test_what_is_installed_is_not_found(
-    environment: Environment, install: Callable[[Environment], str]
-) -> None:
-    assert environment.found(install(environment)) == ({}, [])
+def test_what_is_installed_is_not_found(environment: Environment) -> None:
+    installs = (_in_an_archive, _of_conda, _without_a_record, _namespace, _touched)
+    modules = [install(environment) for install in installs]
+    assert environment.found(" ".join([*modules, "numpy optuna setuptools pytest coverage"])) == (
+        {},
+        [],
+    )
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [lambda link: link.symlink_to("missing"), lambda folder: folder.mkdir()],
-    ids=["dangling link", "folder"],
-)
-def test_a_startup_file_that_cannot_be_read_is_found(
-    environment: Environment, damage: Callable[[Path], None]
-) -> None:
-    file = environment.site / "broken.pth"
-    damage(file)
-    assert environment.found() == ({str(file): ""}, [])
+def test_startup_files_that_cannot_be_read_are_found(environment: Environment) -> None:
+    dangling, folder = environment.site / "dangling.pth", environment.site / "folder.pth"
+    dangling.symlink_to("missing")
+    folder.mkdir()
+    assert environment.found() == ({str(dangling): "", str(folder): ""}, [])
 
 
-@pytest.mark.parametrize(
-    "record",
-    [b"own.py,sha256=\xff,0\n", b"own.py,sha256=abc\n", b"own.py,,,\n", b"own.py,sha256=a,0\n",
-     "own.py,sha256=\u00e9,0\n".encode()],
-    ids=["not UTF-8", "two columns", "four columns", "base64", "not ASCII"],
-)  # fmt: skip
-def test_a_file_in_a_damaged_record_has_no_known_owner(
-    environment: Environment, record: bytes
-) -> None:
-    file = environment.install("own.py", "")
-    (environment.site / "own-1.0.dist-info" / "RECORD").write_bytes(record)
-    foreign, modified = environment.found("own")
-    assert foreign.keys() == {str(file)}
+DAMAGED = [b"sha256=\xff,0", b"sha256=abc", b",,", b"sha256=a,0", "sha256=\u00e9,0".encode()]
+"""Not UTF-8, of two columns, of four, no base64, not ASCII."""
+
+
+def test_a_file_in_a_damaged_record_has_no_known_owner(environment: Environment) -> None:
+    files = set()
+    for number, row in enumerate(DAMAGED):
+        name = f"own{number}.py"
+        files.add(str(environment.install(name, "")))
+        record = environment.site / f"own{number}-1.0.dist-info" / "RECORD"
+        record.write_bytes(name.encode() + b"," + row + b"\n")
+    foreign, modified = environment.found(" ".join(f"own{n}" for n in range(len(DAMAGED))))
+    assert foreign.keys() == files
     assert modified == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["{", "[]", '{"paths_data": null}', '{"paths_data": {"paths": [{"sha256": ""}, null]}}'],
-)
-def test_a_file_in_a_damaged_list_of_conda_has_no_known_owner(
-    environment: Environment, text: str
-) -> None:
+def test_a_file_in_damaged_lists_of_conda_has_no_known_owner(environment: Environment) -> None:
     file = written(environment.site / "own.py")
-    written(environment.root / "conda-meta" / "own-1.json", text)
+    texts = ("{", "[]", '{"paths_data": null}', '{"paths_data": {"paths": [{"sha256": ""}, null]}}')
+    for number, text in enumerate(texts):
+        written(environment.root / "conda-meta" / f"own-{number}.json", text)
     assert environment.found("own")[0].keys() == {str(file)}
 
 
-@pytest.mark.parametrize("text", ["rate = 0.2\n", "rate = 0.10\n"])
-def test_a_changed_file_of_a_distribution_is_found(environment: Environment, text: str) -> None:
-    file = environment.install("sgd.py", "rate = 0.1\n")
-    assert environment.found("sgd") == ({}, [])
-    file.write_text(text)
-    assert environment.found("sgd") == ({}, [str(file)])
-
-
-def test_a_changed_startup_file_of_a_distribution_is_found(environment: Environment) -> None:
-    file = environment.install("start.pth", "import json\n")
-    assert environment.found() == ({}, [])
-    file.write_text("import csv\n")
-    assert environment.found() == ({}, [str(file)])
+def test_changed_files_of_distributions_are_found(environment: Environment) -> None:
+    """Of the same size, of another, and one that Python runs when it starts."""
+    changes = {"sgd.py": "rate = 0.2\n", "adam.py": "rate = 0.10\n", "start.pth": "import csv\n"}
+    files = {
+        environment.install(name, "import json\n" if name == "start.pth" else "rate = 0.1\n"): text
+        for name, text in changes.items()
+    }
+    assert environment.found("sgd adam") == ({}, [])
+    for file, text in files.items():
+        file.write_text(text)
+    assert environment.found("sgd adam") == ({}, sorted(map(str, files)))
 
 
 def test_a_changed_file_of_conda_is_found(environment: Environment) -> None:

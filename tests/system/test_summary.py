@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.support.nodes import node, rank
 
-from aiperf_hpc.formatting import size
 from aiperf_hpc.system.description import NodeDescription
 from aiperf_hpc.system.summary import (
     absences,
@@ -110,10 +109,3 @@ def test_absences_of_equal_accelerators_are_listed_once() -> None:
     accelerators = tuple(each.model_copy(update=unknown) for each in described.accelerators)
     found = list(absences(described.model_copy(update={"accelerators": accelerators})))
     assert found.count(("NVIDIA H100: links", "Not Supported")) == 1
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (80 * 2**30, "80 GiB"), (2**60, "1024 PiB")]
-)
-def test_sizes(count: int, text: str) -> None:
-    assert size(count) == text
