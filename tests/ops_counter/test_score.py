@@ -64,10 +64,6 @@ def final(run: RunWriter) -> ScorePoint:
     return score_at(history, Counts(GraphStore(run.paths)), end_of(history))
 
 
-def test_the_operations_of_this_graph_are_those_written_here() -> None:
-    assert (FORWARD, TRAINING) == (667, 1321)
-
-
 def test_ops_is_what_was_executed_over_the_time_since_the_start(run: RunWriter) -> None:
     run.replica(50, progress(train=10, validation=5))
     (point,) = at(run, 100)

@@ -58,10 +58,7 @@ def test_a_place_without_run_yaml_is_no_run_directory(
     [
         (b"a: [", r"cannot read .*run\.yaml"),
         (b"\xff", r"cannot read .*run\.yaml"),
-        (b"[" * 5000, r"cannot read .*run\.yaml"),
-        (b"started: 2001-99-99", r"cannot read .*run\.yaml"),
         (b"", r"run\.yaml: the file: should be a mapping"),
-        (b"- 1", r"run\.yaml: the file: should be a mapping"),
         (b"nodes: 1", r"run\.yaml: run_id: is missing"),
     ],
 )
@@ -79,7 +76,6 @@ def test_a_damaged_run_manifest_is_refused_by_its_path(
         ("schema_version: 2", "schema_version: 3", "schema_version"),
         ("nodes: 2", "nodes: 0", "nodes"),
         ("preset: custom", "preset: ../x", r"config\.preset"),
-        ("batch_size: 448", "batch_size: 0", r"config\.training\.batch_size"),
         ("nodes: 2", "nodes: 2\nsurprise: 1", "surprise"),
     ],
 )

@@ -21,7 +21,6 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run import records
-from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import TrialSummary
 from aiperf_hpc.run.search_digest import Digest
@@ -68,13 +67,6 @@ def test_a_trial_is_told_when_it_starts_when_it_ends_and_when_its_weights_go(
     assert reader.trials == {"t1": ended.model_copy(update={"checkpoint": False})}
     primary.look()
     assert lines(run) == 3
-
-
-def test_the_predicted_accuracy_goes_before_the_observed_one(run: RunWriter) -> None:
-    run.replica(1, trial_started("t1"), evaluated("t1", correct=40))
-    run.replica(2, trial_ended("t1", predicted=0.75))
-    DigestingPrimary(run).look()
-    assert digest(run).trials["t1"].objective == 0.75
 
 
 def test_proposals_are_told_once(run: RunWriter) -> None:
@@ -132,13 +124,6 @@ def test_the_digest_is_no_evidence(run: RunWriter) -> None:
     history = run.history()
     assert run.paths.digest not in history.bytes_read
     assert history.record_count == 1
-
-
-def test_a_history_of_one_replica_reads_no_other(run: RunWriter) -> None:
-    for name in ("r0", "r1"):
-        run.replica(1, trial_started(f"{name}-t1"), name=name)
-    history = RunHistory.read(run.paths, replica="r1")
-    assert [*history.trials] == ["r1-t1"]
 
 
 @pytest.mark.parametrize("damage", [gone, empty, cut])

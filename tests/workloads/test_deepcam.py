@@ -15,19 +15,17 @@ from tests.support.torch_network import channels_first, gradients_of, to_tensors
 from torch import Tensor
 from torch.nn import functional
 
-from aiperf_hpc.config import DeepCAMConfig, load_config
+from aiperf_hpc.config import DeepCAMConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import segmentation
-from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.torch.operation_count import CORRECTED, matrix_operations
 from aiperf_hpc.workloads.deepcam import WORKLOAD
 from aiperf_hpc.workloads.networks.deepcam import deepcam
-from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
 
 @pytest.mark.parametrize(
@@ -170,24 +168,6 @@ def test_a_training_step_is_the_references(engine: str) -> None:
     loss = summed / mask.numel()
     wanted = gradients_of(loss, graph, tensors)
     assert_trains_by(built, batch, loss.item(), wanted, 2e-3)
-
-
-def test_the_laptops_network_takes_the_weather_that_stands_in() -> None:
-    config = load_config("deepcam_laptop", ["dataset.train_samples=2", "dataset.image_size=32"])
-    dataset = load_dataset(config.dataset, 1)
-    graph = initial_graph(config, dataset.info)
-    objective = workload_of(config).objective
-    weights = initial_weights(graph, np.random.default_rng(0))
-    network = load_engine("torch", 1, objective=objective).build(
-        NetworkState(graph, weights, hyperparameters(batch_size=2))
-    )
-    network.warm(2)
-    for batch in dataset.train(1, 2, 0):
-        network.train_step(batch, 0.01)
-        network.evaluate_step(batch)
-    assert network.drain_training() > 0.0
-    assert network.drain_evaluation().samples == 2
-    network.close()
 
 
 def test_weights_of_classes_are_those_of_the_reference() -> None:

