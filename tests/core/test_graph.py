@@ -77,21 +77,14 @@ IMAGE_JSON: dict[str, object] = {"name": "image", "kind": "input", "shape": [8, 
         ((IMAGE, Node("a", ReLU(), ("elsewhere",))), "'a' reads 'elsewhere', which does not exist"),
         ((IMAGE, Node("image", ReLU(), ("image",))), "'image' occurs twice"),
         ((IMAGE, Node("", ReLU(), ("image",))), "node name '' is not valid"),
-        ((IMAGE, Node("a/b", ReLU(), ("image",))), "node name 'a/b' is not valid"),
         ((IMAGE, Node("a", ReLU(), ("image", "image"))), r"'a' \(relu\) has 2 inputs, needs 1"),
-        ((IMAGE, Node("a", ReLU())), r"'a' \(relu\) has 0 inputs, needs 1"),
         ((IMAGE, Node("a", Add(), ("image",))), r"'a' \(add\) has 1 inputs, needs at least 2"),
         ((IMAGE, Node("a", Input((1,)), ("image",))), r"'a' \(input\) has 1 inputs, needs 0"),
         (
             (IMAGE, conv("a", "image", 4), Node("sum", Add(), ("image", "a"))),
             r"'sum' \(add\): adds inputs of different shapes \(\(8, 6, 3\), \(8, 6, 4\)\)",
         ),
-        (
-            (IMAGE, conv("a", "image", 3, 3, 2), Node("sum", Add(), ("image", "a"))),
-            r"'sum' \(add\)",
-        ),
         ((IMAGE, conv("a", "image"), conv("b", "image")), r"exactly one output.*\['a', 'b'\]"),
-        ((IMAGE, Node("spare", Input((2,)))), r"exactly one output.*\['image', 'spare'\]"),
         ((), "exactly one output"),
         ((Node("v", Input((4,))), conv("a", "v")), r"'a' \(conv2d\): needs an input \(height"),
     ],
@@ -124,27 +117,22 @@ def test_a_layer_refuses_inputs_of_other_axes(layer: Layer, shape: Shape, needed
         (lambda: Conv2D(0, 3), "conv2d: channels must be a whole number of at least 1, got 0"),
         (lambda: Conv2D(4, 2), "conv2d: kernel must be odd, got 2"),
         (lambda: Conv2D(4, 3, 0), "stride"),
-        (lambda: Conv2D(4.0, 3), "channels"),  # type: ignore[arg-type]
         (lambda: Conv2D(True, 3), "channels"),
         (lambda: Conv2D(np.int64(4), 3), "channels"),  # type: ignore[arg-type]
         (lambda: MaxPool2D(4, 2), "max_pool2d: kernel must be odd, got 4"),
         (lambda: LeakyReLU(-0.1), "leaky_relu: slope must be a number of at least 0, got -0.1"),
         (lambda: LeakyReLU(float("nan")), "slope"),
-        (lambda: LeakyReLU(float("inf")), "slope"),
         (lambda: LeakyReLU(True), "slope"),
         (lambda: LeakyReLU("0.3"), "slope"),  # type: ignore[arg-type]
         (lambda: Scale(float("inf")), "scale: factor must be a finite number, got inf"),
-        (lambda: Scale(True), "factor"),
         (lambda: Conv2D(4, 3, bias=1), "conv2d: bias must be true or false, got 1"),  # type: ignore[arg-type]
         (lambda: Conv2D(4, 3, 1, "he"), "conv2d: initial .* he_normal, .* 'he'"),  # type: ignore[arg-type]
         (lambda: MaxPool2D(3, 2, same=1), "max_pool2d: same must be true or false, got 1"),  # type: ignore[arg-type]
         (lambda: Dense(4, l2=-0.1), "dense: l2 must be a number of at least 0, got -0.1"),
         (lambda: Dense(4, initial=[]), r"dense: initial .* got \[\]"),  # type: ignore[arg-type]
         (lambda: Input((4,), "int64"), "input: dtype must be float32 or int32, got 'int64'"),
-        (lambda: Dropout(1.0), "dropout: rate must be a number from 0 to below 1, got 1.0"),
         (lambda: Dropout(-0.5), "rate"),
-        (lambda: Dropout(False), "rate"),
-        (lambda: Dense(0), "dense: units"),
+        (lambda: Dropout(1.0), "dropout: rate must be a number from 0 to below 1, got 1.0"),
         (lambda: DepthwiseConv2D(4), "depthwise_conv2d: kernel must be odd, got 4"),
         (lambda: AtrousConv2D(4, 3, 0), "dilation must be a whole number of at least 1"),
         (
@@ -152,7 +140,6 @@ def test_a_layer_refuses_inputs_of_other_axes(layer: Layer, shape: Shape, needed
             "a kernel of 3 does not cover all positions at stride 3",
         ),
         (lambda: Input(()), "input: every dimension"),
-        (lambda: Input((4, 0, 3)), "input: every dimension"),
         (lambda: Input((4, True, 3)), "input: every dimension"),
     ],
 )
@@ -166,26 +153,17 @@ def test_an_impossible_layer_is_refused(make: Callable[[], Layer], message: str)
     [
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "no list 'nodes'"),
         ('{"schema": 1, "nodes": {}}', "no list 'nodes'"),
         (document(IMAGE_JSON, schema=2), "schema 2; this version reads schema 1"),
-        (document(IMAGE_JSON, schema=None), "schema None"),
         ('{"schema": 1, "nodes": [3]}', "a node must be an object, got 3"),
         (document({"name": "a", "kind": "warp"}), "'a' has the unknown kind 'warp'; known:.*relu"),
         (document({"name": "a", "kind": ["relu"]}), "'a' has the unknown kind"),
-        (document({"name": "a"}), "'a' has the unknown kind None"),
-        (document({"kind": "relu"}), "name must be text, got None"),
         (document({"name": 7, "kind": "relu"}), "name must be text, got 7"),
         (document(IMAGE_JSON | {"size": 4}), r"'image' \(input\):.*size"),
         (document({"name": "image", "kind": "input"}), r"'image' \(input\):.*shape"),
-        (document({"name": "image", "kind": "input", "shape": 8}), r"'image' \(input\)"),
         (document({"name": "image", "kind": "input", "shape": [8.5]}), r"'image' \(input\)"),
         (
             document(IMAGE_JSON, {"name": "a", "kind": "relu", "inputs": "image"}),
-            r"'a' \(relu\): inputs must be a list",
-        ),
-        (
-            document(IMAGE_JSON, {"name": "a", "kind": "relu", "inputs": None}),
             r"'a' \(relu\): inputs must be a list",
         ),
         (

@@ -31,9 +31,9 @@ def test_counts_are_of_one_sample() -> None:
     assert executed(graph, samples=3) == 3 * counted(graph)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_morphs(seed: int) -> None:
-    """20 in each of 10: 12 of small residual networks and 8 of thin ResNet-50s."""
+    """20 in each of 3: 12 of small residual networks and 8 of thin ResNet-50s."""
     rng = np.random.default_rng(seed)
     kinds: set[str] = set()
     strides: set[int] = set()

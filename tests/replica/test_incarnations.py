@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.damage import failing
 
 from aiperf_hpc.replica.__main__ import claim_incarnation
 from aiperf_hpc.run.paths import Incarnation, RunPaths
@@ -41,15 +41,8 @@ def test_concurrent_processes_claim_different_attempts(tmp_path: Path) -> None:
 def test_a_claim_is_retried_while_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, troubles, time = Path.mkdir, [errno.ENOSPC, errno.ESTALE], Clock()
-
-    def full(path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        if troubles and path.name == "0.0":
-            number = troubles.pop()
-            raise OSError(number, os.strerror(number))
-        real(path, mode, parents, exist_ok)
-
-    monkeypatch.setattr(Path, "mkdir", full)
+    time = Clock()
+    monkeypatch.setattr(Path, "mkdir", failing(Path.mkdir, errno.ENOSPC, errno.ESTALE))
     patience = BackoffRetry(lambda: False, clock=time)
     assert claim_incarnation(RunPaths(tmp_path), "r0", Incarnation(), patience) == Incarnation()
     assert len(time.pauses) == 2

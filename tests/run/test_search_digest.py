@@ -21,6 +21,7 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run import records
+from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import TrialSummary
 from aiperf_hpc.run.search_digest import Digest
@@ -124,6 +125,13 @@ def test_the_digest_is_no_evidence(run: RunWriter) -> None:
     history = run.history()
     assert run.paths.digest not in history.bytes_read
     assert history.record_count == 1
+
+
+def test_a_history_of_one_replica_reads_no_other(run: RunWriter) -> None:
+    for name in ("r0", "r1"):
+        run.replica(1, trial_started(f"{name}-t1"), name=name)
+    history = RunHistory.read(run.paths, replica="r1")
+    assert [*history.trials] == ["r1-t1"]
 
 
 @pytest.mark.parametrize("damage", [gone, empty, cut])

@@ -53,16 +53,6 @@ def sampling(name: str, record: Record, seconds: float = 600.0) -> AbstractConte
     return sampled(name, Idle(), seconds=seconds, clock=SYSTEM, record=record)
 
 
-def test_the_first_process_on_a_host_samples_it(name: str) -> None:
-    first, second = Recorded(), Recorded()
-    with sampling(name, first):
-        first.wait()
-        with sampling(name, second):
-            pass
-    assert [type(value) for value in first.all] == [Equipment, Sample]
-    assert second.all == []
-
-
 def test_another_process_samples_once_the_first_has_ended(name: str) -> None:
     claim = claim_host(name)
     assert claim is not None

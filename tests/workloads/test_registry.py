@@ -141,7 +141,8 @@ def test_the_network_of_volumes_is_counted_and_fits_its_dataset() -> None:
 
 
 def test_a_volume_that_is_too_small_or_no_cube_is_refused() -> None:
-    chosen = config(**VOLUMES | {"dataset": {"name": "volumes", "train_samples": 4}})
+    small = {"name": "volumes", "image_size": 8, "train_samples": 4}
+    chosen = config(**VOLUMES | {"dataset": small})
     dataset = load_dataset(chosen.dataset, 1).info
     flat = {"inputs": {"volume": TensorSpec(shape=(8, 8, 4, 1))}}
     with pytest.raises(GraphError, match="must be a cube"):
@@ -163,7 +164,9 @@ def test_fewer_samples_than_a_batch_or_ranks_are_refused_where_nothing_is_search
     sections: dict[str, Any], samples: tuple[int, int], message: str
 ) -> None:
     sizes = dict(zip(("train_samples", "validation_samples"), samples, strict=True))
-    chosen = config(**VOLUMES | sections | {"dataset": {"name": "volumes", **sizes}})
+    chosen = config(
+        **VOLUMES | sections | {"dataset": {"name": "volumes", "image_size": 8, **sizes}}
+    )
     info = load_dataset(chosen.dataset, 1).info
     with pytest.raises(ConfigError, match=message):
         require_samples(chosen, info)

@@ -202,8 +202,6 @@ def _begun(source: Path, folder: Path) -> Iterator[subprocess.Popen[str]]:
     ("number", "send"),
     [
         (signal.SIGINT, os.killpg),  # As a terminal's Ctrl-C does.
-        (signal.SIGHUP, os.killpg),
-        (signal.SIGINT, os.kill),
         (signal.SIGTERM, os.kill),  # To the command alone, as `kill` and schedulers do.
     ],
 )

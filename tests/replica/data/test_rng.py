@@ -13,12 +13,6 @@ def test_words_are_pinned() -> None:
     assert words.tolist() == WORDS
 
 
-def test_the_key_decides() -> None:
-    assert np.array_equal(rng.permutation(50, 1, 2), rng.permutation(50, 1, 2))
-    assert not np.array_equal(rng.permutation(50, 1, 2), rng.permutation(50, 1, 3))
-    assert not np.array_equal(rng.permutation(50, 1, 2), rng.permutation(50, 2, 2))
-
-
 def test_integers_are_uniform() -> None:
     counts = np.bincount(rng.integers(90_000, 9, 5), minlength=9)
     # Of a binomial of 90,000 and 1/9 the deviation is 94.

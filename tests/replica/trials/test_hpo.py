@@ -14,7 +14,7 @@ import numpy as np
 import optuna
 import pytest
 from tests.support.clock import Clock
-from tests.support.damage import cut, empty, gone, longer
+from tests.support.damage import cut, empty, failing, gone, longer
 from tests.support.networks import two_stems
 
 from aiperf_hpc.config import HpoConfig
@@ -264,18 +264,9 @@ def test_lines_are_written_once_although_writes_were_retried(
 ) -> None:
     time = Clock()
     hpo = hpo_in(tmp_path, SMALL, retry=BackoffRetry(lambda: False, clock=time))
-    troubles = [errno.ENOSPC, errno.ENOSPC]
-    real = os.fsync
-
-    def full(file: int) -> None:
-        if troubles:
-            number = troubles.pop()
-            raise OSError(number, os.strerror(number))
-        real(file)
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.ENOSPC, errno.ENOSPC))
     suggestion = hpo.suggest(two_stems(), 4)
-    troubles[:] = [errno.EIO]
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.EIO))
     hpo.completed(suggestion, 0.5)
     monkeypatch.undo()
     assert len(time.pauses) == 3

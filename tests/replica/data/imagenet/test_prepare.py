@@ -84,11 +84,6 @@ def test_one_shard(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path)
     assert one == load_dataset_manifest(imagenet_folder, "imagenet")
 
 
-def test_one_thread(imagenet_source: Path, imagenet_folder: Path, tmp_path: Path) -> None:
-    prepare_imagenet(imagenet_source, tmp_path / "again", Options(shards=4, cores=1))
-    assert load_index(tmp_path / "again", "imagenet") == load_index(imagenet_folder, "imagenet")
-
-
 def test_cmyk_keeps_its_colors() -> None:
     red = Image.new("RGB", (16, 16), (250, 10, 20))
     content = io.BytesIO()

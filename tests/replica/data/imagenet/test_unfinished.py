@@ -136,11 +136,6 @@ def test_foreign_folders_are_left_alone(source: Path, tmp_path: Path) -> None:
     _prepare(source)
 
 
-def test_restart_without_anything_to_restart(source: Path, imagenet_folder: Path) -> None:
-    assert _prepare(source, restart=True) == []
-    assert content_of(source.parent / "x") == content_of(imagenet_folder)
-
-
 def _own(partial: Path, process: ProcessId, age: float = 0.0) -> None:
     partial.mkdir(exist_ok=True)
     owner = {"process": process.model_dump(), "host": "node7"}
