@@ -33,8 +33,8 @@ from aiperf_hpc.run.storage import free_bytes, nearest_existing, require_writabl
 from aiperf_hpc.system.accelerators import VENDORS
 from aiperf_hpc.system.accelerators.nvidia import cuda_version
 from aiperf_hpc.system.accelerators.source import RepeatedProbe
+from aiperf_hpc.system.kernel import known_mount_of
 from aiperf_hpc.system.software import recorded_variables
-from aiperf_hpc.system.storage import known_mount_of
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.energy import rapl_zones
 

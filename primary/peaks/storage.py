@@ -19,7 +19,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import size
 from aiperf_hpc.run.peaks import Reading, Storage
 from aiperf_hpc.run.storage import free_bytes
-from aiperf_hpc.system.storage import known_mount_of
+from aiperf_hpc.system.kernel import known_mount_of
 
 BLOCK = 4 * 2**20
 """Bytes of one read."""

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.system.trees import processor_tree, write
 
-from aiperf_hpc.host.control_groups import remaining_memory
+from aiperf_hpc.host.machine import remaining_memory
 from aiperf_hpc.system.kernel import memory, memory_limit, operating_system, processors, quota_cores
 from aiperf_hpc.system.tools import cpus_of
 

@@ -14,8 +14,15 @@ import pytest
 from tests.system.trees import write
 
 from aiperf_hpc.system.description import NetworkPort
-from aiperf_hpc.system.kernel import network_ports
-from aiperf_hpc.system.storage import Mount, disks, file_systems, known_mount_of, mount_of, mounts
+from aiperf_hpc.system.kernel import (
+    Mount,
+    disks,
+    file_systems,
+    known_mount_of,
+    mount_of,
+    mounts,
+    network_ports,
+)
 
 
 def adapter(name: str, port: int, **files: str) -> dict[str, str]:

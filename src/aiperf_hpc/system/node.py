@@ -11,9 +11,15 @@ from aiperf_hpc.host.machine import BOUND
 from aiperf_hpc.host.schedulers import current, job_variable
 from aiperf_hpc.system.accelerators import find_accelerators, pci_accelerators
 from aiperf_hpc.system.description import Job, NodeDescription, ProcessDescription, RankDescription
-from aiperf_hpc.system.kernel import memory, network_ports, operating_system, processors
+from aiperf_hpc.system.kernel import (
+    disks,
+    file_systems,
+    memory,
+    network_ports,
+    operating_system,
+    processors,
+)
 from aiperf_hpc.system.software import arithmetic, installed, loaded, recorded_variables
-from aiperf_hpc.system.storage import disks, file_systems
 from aiperf_hpc.system.tools import ROOT, Probe
 
 
