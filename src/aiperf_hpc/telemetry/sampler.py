@@ -55,7 +55,7 @@ class NodeMeter:
         """Read the counters for the first time."""
         self._processes = processes
         self._root = root
-        self.probe = RepeatedProbe((OSError, ValueError, RuntimeError, psutil.Error))
+        self.probe = RepeatedProbe(OSError, ValueError, RuntimeError, psutil.Error)
         self._counters: Mapping[str, Callable[[], Mapping[str, float]]] = {
             "cpu": _cpu_times,
             "processes": self._totals,
@@ -213,7 +213,7 @@ class Sampler:
         self._begun = now = clock.monotonic()
         self._absent = dict(absent)
         self._node = NodeMeter(processes, root)
-        self._rapl = RepeatedProbe((OSError, ValueError))
+        self._rapl = RepeatedProbe(OSError, ValueError)
         zones = self._rapl.read("RAPL", lambda: rapl_zones(root)) or list[Zone]()
         self._zones = [(zone, zone_meter(zone)) for zone in zones]
         self._accelerators = list(self._opened(sources, seconds, now))
@@ -353,11 +353,12 @@ def sampled(
 
     def work(over: threading.Event) -> None:
         try:
-            with claimed_host(name, over, every=seconds) as ours:
-                if ours:
-                    with sampler(processes, seconds=seconds, clock=clock) as own:
-                        record(own.equipment)
-                        sample_until(own, over, seconds=seconds, clock=clock, record=record)
+            while (claim := claim_host(name)) is None:
+                if over.wait(seconds):
+                    return
+            with claim, sampler(processes, seconds=seconds, clock=clock) as own:
+                record(own.equipment)
+                sample_until(own, over, seconds=seconds, clock=clock, record=record)
         except AIPerfError as error:
             sys.stderr.write(f"aiperf: no more telemetry: {error}\n")
         except Exception as error:  # noqa: BLE001 -- reported; the benchmark continues without it
@@ -369,17 +370,6 @@ def sampled(
 
     with in_background(work, "telemetry", END_SECONDS):
         yield
-
-
-@contextmanager
-def claimed_host(name: str, over: threading.Event, *, every: float) -> Iterator[bool]:
-    """Wait for the claim on the host or for ``over``; yield whether this process has the claim."""
-    while (claim := claim_host(name)) is None:
-        if over.wait(every):
-            yield False
-            return
-    with claim:
-        yield True
 
 
 def sample_until(

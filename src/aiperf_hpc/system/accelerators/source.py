@@ -37,34 +37,28 @@ _LABELS: Final = {
 """Names of a reading's values in reasons, if they differ."""
 
 
-class RepeatedProbe:
+class RepeatedProbe(Probe):
     """Reads values repeatedly, but does not retry missing ones before ``reset``.
 
     A failed read may be slower than a successful one, and most failures are permanent.
     """
 
-    def __init__(self, failures: tuple[type[Exception], ...] = ()) -> None:
-        """Set the exceptions, besides AbsentError, that mean a missing value."""
-        self._failures = failures
+    def __init__(self, *failures: type[Exception]) -> None:
+        super().__init__(*failures)
         self._missing: set[str] = set()
-        self.absent: dict[str, str] = {}
-        """Reasons for missing values, by name."""
 
     def read(self, name: str, read: Callable[[], T]) -> T | None:
         """Return the result of ``read``, or None if it fails; record the reason under ``name``."""
         if name in self._missing:
             return None
-        probe = Probe(*self._failures)
+        self.absent.pop(name, None)
+        value = None
         try:
-            value = probe.read(name, read)
+            value = super().read(name, read)
         except Exception as error:  # noqa: BLE001 -- no tool may end a run; its words are recorded
-            probe.absent[name] = f"unexpected {type(error).__name__}: {error}"
-            value = None
-        if probe.absent:
+            self.absent[name] = f"unexpected {type(error).__name__}: {error}"
+        if name in self.absent:
             self._missing.add(name)
-            self.absent |= probe.absent
-        else:
-            self.absent.pop(name, None)
         return value
 
     def reading(self, name: str, reads: Callable[[], Reads]) -> Reading:
@@ -101,7 +95,7 @@ class AcceleratorSource:
     """Exceptions of the tool, besides AbsentError, that mean a missing value."""
 
     def __post_init__(self) -> None:
-        self.probe = RepeatedProbe(self.failures)
+        self.probe = RepeatedProbe(*self.failures)
 
     def read(self) -> list[Reading]:
         """Return the current readings of all accelerators, in the order of ``names``.
