@@ -37,8 +37,7 @@ from aiperf_hpc.morphism.operators.morphisms import KernelSize, Wider
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.ops_counter.memory import training_bytes
-from aiperf_hpc.ops_counter.traffic import traffic
+from aiperf_hpc.ops_counter.memory import traffic, training_bytes
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine

@@ -20,9 +20,9 @@ from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
 from aiperf_hpc.results.views.run_catalog import RUNS, ListedRun, RunList, read_runs, run_name
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunState, outcome
-from aiperf_hpc.run.annotations import read_annotations, write_annotations
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.requests import read_annotations, write_annotations
 from aiperf_hpc.streams import warn, window_columns
 
 NARROW = ("run", "state", "score", "error", "valid")

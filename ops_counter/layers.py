@@ -1,6 +1,6 @@
 """Cost of one layer for one sample: its operations and its memory traffic.
 
-The table ``COSTS`` has the formulas of each layer, in Python integers; ``traffic.py`` describes the
+The table ``COSTS`` has the formulas of each layer, in Python integers; ``memory.py`` describes the
 memory model.
 
 Convention (Ren et al. 2021): a multiply-accumulate is 2 operations;
@@ -37,7 +37,7 @@ class LayerContext:
     input_gradient: bool
     """Whether its inputs need gradients because an earlier layer is trainable."""
     fused: bool = False
-    """Whether the layer is fused with others, which moves less; see ``traffic.py``."""
+    """Whether the layer is fused with others, which moves less; see ``memory.py``."""
 
     @property
     def elements(self) -> int:

@@ -227,7 +227,7 @@ def driver_for(cuda: int) -> str:
 
 def energy_checks() -> Iterator[Check]:
     """Check the energy meters of this node, which a run records."""
-    probe = RepeatedProbe((OSError, ValueError))
+    probe = RepeatedProbe(OSError, ValueError)
     zones = probe.read("RAPL", rapl_zones)
     absent = probe.absent.get("RAPL", "")
     detail = absent or f"RAPL: {', '.join(z.name for z in zones or ())}"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.graph import Graph
@@ -23,11 +23,11 @@ from aiperf_hpc.morphism.search import load_searcher
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,
+    GreedySearcher,
     Observation,
     SearchSpaceExhaustedError,
     View,
 )
-from aiperf_hpc.morphism.search.greedy import GreedySearcher
 from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
@@ -66,7 +66,6 @@ class AskTellSearch:
         seed: int = 0,
         *,
         front_end: str,
-        clock: Clock = SYSTEM,
     ) -> None:
         """Open the journal and resume its search.
 
@@ -76,7 +75,6 @@ class AskTellSearch:
             search: search settings; those of workers, queue and checkpoints are ignored.
             seed: random seed.
             front_end: name of the front end, for the record.
-            clock: clock of the records' timestamps.
 
         Raises:
             JournalError: the journal cannot be read or written.
@@ -84,7 +82,6 @@ class AskTellSearch:
         """
         self._initial = initial
         self._seed = seed
-        self._clock = clock
         self._trials: dict[str, records.TrialSummary] = {}
         self._begun = False
         """Whether this session has proposed the initial graph."""
@@ -104,7 +101,7 @@ class AskTellSearch:
         self.session = f"{front_end}{sessions}"
         """Name of this session, the prefix of its trials' names."""
         self.configure(search)
-        self._journal = JournalWriter(path, clock=clock)
+        self._journal = JournalWriter(path)
         self._journal.append_all(
             [
                 records.SearchStarted(
@@ -189,7 +186,7 @@ class AskTellSearch:
         return not self._begun and all(t.ended and t.objective is None for t in roots)
 
     def _grow(self, trial: str) -> ProposedGraph:
-        began = self._clock.monotonic()
+        began = time.monotonic()
         # The number of trials makes the seed unique, also in later sessions.
         entropy = np.random.SeedSequence((self._seed, len(self._trials)))
         seed = int(entropy.generate_state(1)[0])
@@ -201,7 +198,7 @@ class AskTellSearch:
             parent=choice.parent,
             morphisms=steps,
             seed=seed,
-            seconds=self._clock.monotonic() - began,
+            seconds=time.monotonic() - began,
             prediction=choice.prediction,
         )
         return self._propose(trial, choice.child, choice.parent, steps, proposed)

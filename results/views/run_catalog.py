@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of, restated
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
-from aiperf_hpc.run.annotations import Annotations, read_annotations
 from aiperf_hpc.run.journal import MOST_LINE_BYTES
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records.parsing import model_of
+from aiperf_hpc.run.requests import Annotations, read_annotations
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import open_inside
 

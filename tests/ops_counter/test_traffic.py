@@ -41,7 +41,7 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.layers import COSTS, LayerContext, Moved
-from aiperf_hpc.ops_counter.traffic import GraphTraffic, LayerTraffic, traffic
+from aiperf_hpc.ops_counter.memory import GraphTraffic, LayerTraffic, traffic
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 
 IMAGE = Node("image", Input((4, 4, 3)))
