@@ -36,11 +36,8 @@ def _client(
     [
         None,
         "",
-        "Bearer",
-        "Bearer ",
         f"Bearer {TOKEN}x",
         f"Basic {TOKEN}",
-        TOKEN,
         "Bearer \xff\xfe",
         "Bearer " + "x" * 8000,
     ],

@@ -76,8 +76,10 @@ def test_of_many_trials_some_are_drawn_and_the_caption_says_so() -> None:
     assert len(plot.svg) < 200_000
 
 
-@pytest.mark.parametrize("qualities", [[0.0], [1.0], [0.5, 0.5 + 1e-6], [0.0, 1.0], [1e-7, 2e-7]])
-@pytest.mark.parametrize("metric", [ACCURACY, LOSSES], ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    ("qualities", "metric"),
+    [([0.0], ACCURACY), ([0.5, 0.5 + 1e-6], LOSSES), ([0.0, 1.0], ACCURACY)],
+)
 def test_all_axes_have_numbers(qualities: list[float], metric: QualityMetric) -> None:
     trials = [trial("a", qualities), trial("b", qualities, batch_size=64)]
     for plot in (learning_plot(trials, "a", metric), hyperparameters_plot(trials, metric)):

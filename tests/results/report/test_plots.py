@@ -106,17 +106,11 @@ def scaled(values: Iterable[tuple[int, float]]) -> list[ScalingPoint]:
 @pytest.mark.parametrize(
     "runs",
     [
-        [(2, 2.1e9), (4, 4.0e9)],  # Within one decade.
-        [(4, 5.0e9), (5, 5.0e9)],
-        [(1000, 1.0e15), (1001, 1.001e15)],
+        [(1000, 1.0e15), (1001, 1.001e15)],  # Within one decade.
         [(1, 9.9e2), (2, 1.01e3)],  # About a power of ten.
-        [(1, 3e8), (4, 1.1e9), (16, 4.6e9)],
         [(2**n, 3.3e11 * 2**n) for n in range(13)],
-        [(n, 7.0 * n) for n in range(1, 65)],
-        [(1, 1e-7), (1_000_000, 1e-1)],
-        [(1, 1e3), (10_000_000, 5e23)],
-        [(1, 5e9), (2, 0.0), (4, 2e10)],  # One of the runs executed nothing.
-        [(1, 5e9), (4, 0.0)],
+        [(1, 1e-7), (10_000_000, 5e23)],
+        [(1, 5e9), (4, 0.0)],  # One of the runs executed nothing.
     ],
 )
 def test_scaling_has_numbers_on_its_axes(runs: list[tuple[int, float]]) -> None:
@@ -144,14 +138,16 @@ def test_numbers_stand_where_they_belong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "most", "unit"),
-    [(0.004, 1e-9, "seconds"), (3600.0, 3.3e9, "minutes"), (8.64e7, 4e30, "hours")],
+    ("seconds", "most", "unit", "parts"),
+    [
+        (0.004, 1e-9, "seconds", (1.0,)),
+        (3600.0, 3.3e9, "minutes", (0.2, 0.6, 1.0)),
+        (8.64e7, 4e30, "hours", (0.2, 0.6, 1.0)),
+    ],
 )
-@pytest.mark.parametrize("shape", ["one", "growing"])
 def test_scores_have_numbers_on_their_axes(
-    seconds: float, most: float, unit: str, shape: str
+    seconds: float, most: float, unit: str, parts: tuple[float, ...]
 ) -> None:
-    parts = (1.0,) if shape == "one" else (0.2, 0.6, 1.0)
     series = [score(seconds * part, most * part, 0.0, most) for part in parts]
     plots = score_plots(series, series)
     assert len(plots) == 3
@@ -165,6 +161,7 @@ def test_a_run_without_operations_has_no_plot_of_them() -> None:
     assert [plot.title for plot in score_plots(series, series)] == [
         "Validation error of the best trial"
     ]
+    assert score_plots([], []) == []
 
 
 def labels(svg: str) -> set[str]:
@@ -195,10 +192,9 @@ def candidate(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [1, 400])
 @pytest.mark.parametrize(
-    ("mean", "step", "deviation"),
-    [(0.0, 0.0, 0.0), (1.0, 0.0, 1e-9), (0.5, 1e-3, 0.3), (0.7, 1e-7, 0.0)],
+    ("number", "mean", "step", "deviation"),
+    [(1, 0.0, 0.0, 0.0), (400, 0.5, 1e-3, 0.3), (400, 0.7, 1e-7, 0.0)],
 )
 def test_predictions_have_numbers_on_their_axes(
     number: int, mean: float, step: float, deviation: float
@@ -231,7 +227,6 @@ def measured(size: int, seconds: float, bandwidth: float) -> Measurement:
 @pytest.mark.parametrize(
     "points",
     [
-        [measured(4, 1.1e-5, 3e5)],
         [measured(4, 1.1e-5, 0.0), measured(8, 1.2e-5, 0.0)],  # One rank has no bus.
         [measured(4, 1.1e-5, 3e5), measured(1024, 1.9e-5, 6e7), measured(2**27, 0.04, 3e9)],
     ],
@@ -257,10 +252,6 @@ def test_bars_say_their_shares_and_what_a_step_takes() -> None:
 def test_a_drawing_of_no_time_is_refused() -> None:
     with pytest.raises(ValueError, match="'idle' has no time"):
         breakdown_plot("Communication", [Bar("idle", {"compute": 0.0})], "communication")
-
-
-def test_no_plot_of_nothing() -> None:
-    assert score_plots([], []) == []
 
 
 def test_the_users_own_settings_change_no_plot(

@@ -171,7 +171,7 @@ def test_no_more_than_one_line_is_said_at_a_time_and_the_rest_is_counted(
 
 
 @pytest.mark.usefixtures("at_its_end")
-@pytest.mark.parametrize("columns", [200, 80, 40, 20, 10])
+@pytest.mark.parametrize("columns", [200, 80, 40, 10])
 def test_what_matters_most_is_kept(large: RunPaths, terminal: Terminal, columns: int) -> None:
     terminal.resize(columns)
     view = RunView(large)

@@ -113,7 +113,6 @@ def test_calls_are_rate_limited(cluster: ArrayCluster, tmp_path: Path, nodes: in
     [
         ("PENDING", JobPhase.PENDING, JobPhase.PENDING),
         ("PENDING", JobPhase.RUNNING, JobPhase.REQUEUED),
-        ("PENDING", JobPhase.REQUEUED, JobPhase.REQUEUED),
         ("PENDING", JobPhase.LOST, JobPhase.REQUEUED),
         ("REQUEUE_HOLD", JobPhase.RUNNING, JobPhase.REQUEUED),
         ("RUNNING", JobPhase.REQUEUED, JobPhase.RUNNING),
