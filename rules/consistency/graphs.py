@@ -19,7 +19,7 @@ def graphs(run: Evidence) -> Findings:
     for trial in run.trials:
         name = trial.started.graph
         try:
-            run.graph(trial)  # Its hash is checked against the trial's record.
+            regrown = run.graph(trial)  # Its hash is checked against the trial's record.
         except AIPerfError as error:
             yield f"{trial.id}: {error}"
             continue
@@ -27,7 +27,7 @@ def graphs(run: Evidence) -> Findings:
             continue
         looked.add(name)
         try:
-            run.graphs.load(name)  # Its hash is checked against its name.
+            run.graphs.load(name, regrown)  # Its hash is checked against its name.
         except GraphError as error:
             yield f"{trial.id}: {error}; the recorded morphisms give it again"
 

@@ -43,6 +43,13 @@ def test_a_file_with_another_graphs_content_is_refused(paths: RunPaths) -> None:
     paths.graph(one).write_bytes(paths.graph(other).read_bytes())
     with pytest.raises(GraphError, match=rf"{one}\.json: its content has the hash {other}"):
         GraphStore(paths).load(one)
+    with pytest.raises(GraphError, match=rf"{one}\.json: its content has the hash {other}"):
+        GraphStore(paths).load(one, graph(4))
+
+
+def test_an_expected_graph_is_not_parsed(paths: RunPaths) -> None:
+    expected = graph(4)
+    assert GraphStore(paths).load(GraphStore(paths).save(expected), expected) is expected
 
 
 @pytest.mark.parametrize(
