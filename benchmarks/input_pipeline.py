@@ -29,14 +29,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 from side_by_side import (
+    Rate,
     heading,
     in_turns,
     machine,
-    processor_seconds,
+    rate,
     ratios,
     report,
     row,
@@ -213,26 +214,6 @@ STORED = {
 """Our readers of each format."""
 
 
-class Rate(NamedTuple):
-    """The rate of a case in steady state."""
-
-    images: float
-    """Images a second and core."""
-    processor: float
-    """Milliseconds an image, of all processes and threads."""
-
-
-def rate(batches: Iterator[int]) -> Rate:
-    """Measure a case in this process."""
-    for _ in range(FILLING):
-        next(batches)
-    began, busy, images = time.perf_counter(), processor_seconds(), 0
-    for _ in range(MEASURED):
-        images += next(batches)
-    busy, took = processor_seconds() - busy, time.perf_counter() - began
-    return Rate(images / took / len(os.sched_getaffinity(0)), 1e3 * busy / images)
-
-
 def sizes(folder: Path) -> str:
     """Return the mean bytes of a training image in each format."""
     totals = {f: sum(p.stat().st_size for p in (folder / f).glob("train-*")) for f in FORMATS}
@@ -249,18 +230,19 @@ def main() -> None:
     parser.add_argument("--work", metavar="CASE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        report(rate({**CASES, **STORED}[options.work](options.photographs)))
+        batches = {**CASES, **STORED}[options.work](options.photographs)
+        report(rate(batches, FILLING, MEASURED))
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lay_out(options.photographs, folder, formats=FORMATS if options.formats else ("jpeg",))
         cases = STORED if options.formats else CASES
         turns = {case: partial(work, __file__, case, folder) for case in cases}
+        cores = len(os.sched_getaffinity(0))
         found = {
-            case: [Rate(*each) for each in rates]
+            case: [Rate(samples / cores, processor) for samples, processor in rates]
             for case, rates in in_turns(turns, options.rounds).items()
         }
-        cores = len(os.sched_getaffinity(0))
         print(f"{machine()}, {cores} cores; {options.rounds} rounds, median (least to most)\n")
         show(found)
         if options.formats:
@@ -274,7 +256,7 @@ def show(found: Mapping[str, Sequence[Rate]]) -> None:
     """Print the rates."""
     heading("reader", "images per second and core", "processor ms per image")
     for name, rates in found.items():
-        row(name, spread([r.images for r in rates]), spread([r.processor for r in rates]))
+        row(name, spread([r.samples for r in rates]), spread([r.processor for r in rates]))
 
 
 def compare(found: Mapping[str, Sequence[Rate]]) -> None:
@@ -283,7 +265,7 @@ def compare(found: Mapping[str, Sequence[Rate]]) -> None:
     heading("ours", "peer", "images a second: ratio, of each round", "per processor second")
     for own, peer in PAIRS:
         ours, theirs = found[own], found[peer]
-        faster = ratios([r.images for r in ours], [r.images for r in theirs])
+        faster = ratios([r.samples for r in ours], [r.samples for r in theirs])
         cheaper = ratios([r.processor for r in theirs], [r.processor for r in ours])
         row(own, peer, faster, cheaper)
 

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
@@ -83,6 +84,25 @@ def cost(command: Sequence[str], environment: Mapping[str, str] | None = None) -
         sys.exit(f"{' '.join(command)} ended with status {process.returncode}")
     wall = time.perf_counter() - began
     return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1.024e-3, output)
+
+
+class Rate(NamedTuple):
+    """The rate of an input pipeline."""
+
+    samples: float
+    """Samples a second."""
+    processor: float
+    """Milliseconds a sample, of all processes and threads."""
+
+
+def rate(batches: Iterator[int], filling: int, most: int | None = None) -> Rate:
+    """Read batches, given by their sizes, after those that fill the pipeline."""
+    for _ in range(filling):
+        next(batches)
+    busy, began = processor_seconds(), time.perf_counter()
+    samples = sum(islice(batches, most))
+    seconds = time.perf_counter() - began
+    return Rate(samples / seconds, 1e3 * (processor_seconds() - busy) / samples)
 
 
 def processor_seconds() -> float:

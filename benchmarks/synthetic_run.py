@@ -10,7 +10,8 @@ python benchmarks/synthetic_run.py FOLDER --replicas 4096        # about 1,000,0
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,6 @@ from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, seed_of
 from aiperf_hpc.trial import (
@@ -83,62 +83,48 @@ class Moment:
     """The event as JSON."""
 
 
-@dataclass(slots=True)
-class Pattern:
-    """What one replica's trainer and search worker record."""
-
-    trainer: list[Moment]
-    search: list[Moment]
-
-
-def play(graphs: GraphStore, number: int, digest: str) -> Pattern:
-    """Return the records of one replica that plays all its rounds, storing its graphs."""
-    rng = np.random.default_rng(number)
-    pattern = Pattern([], [])
-    player = Player(graphs, pattern)
-    player.start(digest)
-    graph = resnet50(DATASET.input_shape("image"), 10, stem="cifar", base_width=4)
-    parent: str | None = None
-    steps: tuple[Morphism, ...] = ()
-    for trial, limit in enumerate(EPOCHS):
-        if parent is not None and trial <= WARMUP:
-            step, graph = draw(graph, rng)
-            steps = (step,)
-            player.propose(graph, parent, step, trial)
-        name = player.trial(graph, parent, steps, trial, limit, rng)
-        if trial < WARMUP:
-            parent = name
-    player.end()
-    return pattern
-
-
 class Player:
-    """Records the events of one replica with their times."""
+    """Records what one replica's trainer and search worker do, with the times."""
 
-    def __init__(self, graphs: GraphStore, pattern: Pattern) -> None:
+    def __init__(self, graphs: GraphStore, number: int) -> None:
         self.graphs = graphs
-        self.pattern = pattern
+        self.trainer: list[Moment] = []
+        self.searcher: list[Moment] = []
         self.now = 0.0
-        self._rng = np.random.default_rng(0)
+        self.graph = resnet50(DATASET.input_shape("image"), 10, stem="cifar", base_width=4)
+        self.parent: str | None = None
+        self.steps: tuple[Morphism, ...] = ()
+        self._rng = np.random.default_rng(number)
+        self._times = np.random.default_rng(0)
 
-    def say(self, event: records.AnyEvent, after: float = 0.0) -> None:
-        self.now += after * float(self._rng.uniform(0.999, 1.001))  # No machine is even.
-        self.pattern.trainer.append(Moment(self.now, event.model_dump_json()))
-
-    def search(self, event: records.AnyEvent) -> None:
-        self.pattern.search.append(Moment(self.now, event.model_dump_json()))
-
-    def start(self, digest: str) -> None:
-        """Record the first; ``digest``: the SHA-256 of ``run.yaml``."""
+    def play(self, digest: str) -> None:
+        """Play all rounds, and store their graphs; ``digest``: the SHA-256 of ``run.yaml``."""
         self.say(replica_started(digest), 3.0)
         self.search(records.SearchStarted(replica=NAME, worker=0, pid=400, searcher="bayesian"))
         self.say(records.DatasetLoaded(dataset=DATASET), 1.0)
+        for number, limit in enumerate(EPOCHS):
+            if self.parent is not None and number <= WARMUP:
+                self.propose(self.parent, number)
+            self.trial(number, limit)
+        spent = {TimePhase.START: 3.0, TimePhase.DATA: 1.0, TimePhase.OTHER: 1.0}
+        self.say(records.TimeSpent(trial=None, seconds=spent), 1.0)
+        self.say(records.ReplicaEnded(reason="asked to stop"))
 
-    def propose(self, graph: Graph, parent: str, step: Morphism, number: int) -> None:
+    def say(self, event: records.AnyEvent, after: float = 0.0) -> None:
+        self.now += after * float(self._times.uniform(0.999, 1.001))  # No machine is even.
+        self.trainer.append(Moment(self.now, event.model_dump_json()))
+
+    def search(self, event: records.AnyEvent) -> None:
+        self.searcher.append(Moment(self.now, event.model_dump_json()))
+
+    def propose(self, parent: str, number: int) -> None:
+        """Grow the next graph."""
+        step, self.graph = draw(self.graph, self._rng)
+        self.steps = (step,)
         self.search(
             records.Proposed(
                 proposal=proposal_name(number),
-                graph=self.graphs.save(graph),
+                graph=self.graphs.save(self.graph),
                 parent=parent,
                 morphisms=(step.to_data(),),
                 seed=seed_of(CONFIG.seed, NAME, "search", 0, number),
@@ -147,21 +133,12 @@ class Player:
             )
         )
 
-    def trial(
-        self,
-        graph: Graph,
-        parent: str | None,
-        steps: tuple[Morphism, ...],
-        number: int,
-        limit: int,
-        rng: np.random.Generator,
-    ) -> str:
-        """Record one trial from its start to its end; return its name."""
+    def trial(self, number: int, limit: int) -> None:
+        """Record one trial from its start to its end."""
         name = f"{NAME}-t{number + 1}"
-        proposal = None if parent is None else proposal_name(min(number, WARMUP))
-        self.say(self._started(name, graph, parent, proposal, steps, number, limit), 1.0)
+        self.say(self._started(name, number, limit), 1.0)
         self.say(records.TrainingStarted(trial=name), 1.0)
-        level = float(rng.uniform(0.7, 0.95))
+        level = float(self._rng.uniform(0.7, 0.95))
         for epoch in range(1, limit + 1):
             correct = round(DATASET.validation_samples * level * (1.0 - 2.0**-epoch))
             for event in epoch_events(name, epoch, correct):
@@ -179,30 +156,20 @@ class Player:
         )
         spent = {TimePhase.BUILD: 2.0, TimePhase.TRAIN: limit * EPOCH_SECONDS, TimePhase.STORE: 1.0}
         self.say(records.TimeSpent(trial=name, seconds=spent))
-        return name
+        if number < WARMUP:
+            self.parent = name
 
-    def _started(
-        self,
-        name: str,
-        graph: Graph,
-        parent: str | None,
-        proposal: str | None,
-        steps: tuple[Morphism, ...],
-        number: int,
-        limit: int,
-    ) -> records.TrialStarted:
-        counted, training = count(graph), CONFIG.training
+    def _started(self, name: str, number: int, limit: int) -> records.TrialStarted:
+        graph, counted = self.graph, count(self.graph)
         return records.TrialStarted(
             trial=name,
             round=min(number, WARMUP) + 1,
             phase=RoundPhase.WARMUP if number < WARMUP else RoundPhase.HPO,
             graph=self.graphs.save(graph),
-            parent=parent,
-            proposal=proposal,
-            morphisms=tuple(step.to_data() for step in steps),
-            hyperparameters=Hyperparameters.model_validate(
-                training.model_dump(include=set(Hyperparameters.model_fields))
-            ),
+            parent=self.parent,
+            proposal=None if self.parent is None else proposal_name(min(number, WARMUP)),
+            morphisms=tuple(step.to_data() for step in self.steps),
+            hyperparameters=Hyperparameters.model_validate(CONFIG.training, from_attributes=True),
             seed=seed_of(CONFIG.seed, NAME, "trial", number + 1),
             epoch_limit=limit,
             parameters=graph.parameter_count,
@@ -211,11 +178,6 @@ class Player:
             validation_operations=counted.forward,
             memory_estimate_bytes=10**8,
         )
-
-    def end(self) -> None:
-        spent = {TimePhase.START: 3.0, TimePhase.DATA: 1.0, TimePhase.OTHER: 1.0}
-        self.say(records.TimeSpent(trial=None, seconds=spent), 1.0)
-        self.say(records.ReplicaEnded(reason="asked to stop"))
 
 
 def replica_started(digest: str) -> records.ReplicaStarted:
@@ -295,70 +257,29 @@ def write_copy(path: Path, moments: Sequence[Moment], replica: str, start: float
     return len(moments)
 
 
-class Set:
-    """A clock that is set manually."""
-
-    def __init__(self, start: float) -> None:
-        self.now = self._start = start
-
-    def utc(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now - self._start + UPTIME
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def wait(self, seconds: float, over: Callable[[], bool]) -> None:
-        if not over():
-            self.sleep(seconds)
-
-
-def write_primary(paths: RunPaths, replicas: int, hours: float, start: float, end: float) -> int:
-    """Write the primary's journal; return how many records.
-
-    Args:
-        paths: the run.
-        replicas: how many it launched.
-        hours: as asked for.
-        start: of the run, UTC seconds.
-        end: infinite when it has not ended.
-    """
+def primary_moments(digest: str, replicas: int, hours: float, ended: bool) -> Iterator[Moment]:
+    """Yield the primary's events; without heartbeats and an end unless the run has ended."""
     names = [f"r{number}" for number in range(replicas)]
-    clock = Set(start)
-    with JournalWriter(paths.primary_journal, clock=clock) as journal:
-        opening: list[records.AnyEvent] = [
-            records.RunStarted(
-                run_id=f"synthetic-{replicas}n",
-                nodes=replicas,
-                hours=hours,
-                launcher="local",
-                host="head",
-                pid=2**22,
-                manifest_sha256=paths.manifest_digest(),
-            ),
-            *(records.ReplicaLaunched(replica=name, job=name) for name in names),
-            *(records.JobState(replica=n, phase=JobPhase.RUNNING, node=n) for n in names),
-        ]
-        written = len(journal.append_all(opening))
-        if end < float("inf"):
-            while clock.now + EPOCH_SECONDS < end:
-                clock.sleep(EPOCH_SECONDS)
-                journal.append(records.PrimaryHeartbeat())
-                written += 1
-            clock.now = end
-            gone = [records.JobState(replica=n, phase=JobPhase.DONE, node=n) for n in names]
-            reason = records.RunEnded(reason="the run's time is over")
-            written += len(journal.append_all([*gone, reason]))
-    of_version_1(paths.primary_journal)
-    return written
-
-
-def of_version_1(journal: Path) -> None:
-    """Turn the records of a journal into those of version 1."""
-    lines = journal.read_bytes()
-    journal.write_bytes(lines.replace(b'{"v":2,"seq":', b'{"v":1,"seq":'))
+    started = records.RunStarted(
+        run_id=f"synthetic-{replicas}n",
+        nodes=replicas,
+        hours=hours,
+        launcher="local",
+        host="head",
+        pid=2**22,
+        manifest_sha256=digest,
+    )
+    launched = (records.ReplicaLaunched(replica=name, job=name) for name in names)
+    running = (records.JobState(replica=n, phase=JobPhase.RUNNING, node=n) for n in names)
+    for event in (started, *launched, *running):
+        yield Moment(0.0, event.model_dump_json())
+    if ended:
+        end, beat = hours * 3600.0, records.PrimaryHeartbeat().model_dump_json()
+        for number in range(1, math.ceil(end / EPOCH_SECONDS)):
+            yield Moment(number * EPOCH_SECONDS, beat)
+        done = (records.JobState(replica=n, phase=JobPhase.DONE, node=n) for n in names)
+        for event in (*done, records.RunEnded(reason="the run's time is over")):
+            yield Moment(end, event.model_dump_json())
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,19 +323,20 @@ def write_run(
         config=CONFIG,
     )
     chosen.save(paths)
-    end = start + hours * 3600.0 if ended else float("inf")
-    written = write_primary(paths, replicas, hours, start, end)
-    graphs = GraphStore(paths)
-    digest, played = paths.manifest_digest(), range(min(distinct, replicas))
-    patterns = [play(graphs, number, digest) for number in played]
+    digest, graphs = paths.manifest_digest(), GraphStore(paths)
+    primary = list(primary_moments(digest, replicas, hours, ended))
+    written = write_copy(paths.primary_journal, primary, "primary", start)
+    players = [Player(graphs, number) for number in range(min(distinct, replicas))]
+    for player in players:
+        player.play(digest)
     lines = {}
     for number in range(replicas):
-        name, pattern = f"r{number}", patterns[number % len(patterns)]
+        name, player = f"r{number}", players[number % len(players)]
         late = start + 50.0 * number / replicas
-        moments = pattern.trainer if ended else pattern.trainer[:-CLOSING]
+        moments = player.trainer if ended else player.trainer[:-CLOSING]
         lines[name] = write_copy(paths.replica_journal(name), moments, name, late)
         written += lines[name]
-        written += write_copy(paths.search_journal(name, 0), pattern.search, name, late)
+        written += write_copy(paths.search_journal(name, 0), player.searcher, name, late)
     return Written(paths, written, lines)
 
 

@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from side_by_side import in_turns, machine
+from side_by_side import heading, in_turns, machine, row
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import resnet50
@@ -266,10 +266,8 @@ def report(file: Path) -> None:
     """
     said = json.loads(file.read_text("utf-8"))
     print(f"{said['machine']}, {said['cores']} cores\n")
-    print(
-        "| network, batch | | subject | images/s | of peak | page faults a step | times its loop |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    heading("network, batch", "", "subject", "images/s", "of peak", "page faults a step",
+            "times its loop")  # fmt: skip
     for result in said["results"]:
         case, runs = Case(**result["case"]), result["runs"]
         peak = max(max(run[PEAK]) for run in runs)
@@ -278,12 +276,10 @@ def report(file: Path) -> None:
             seconds = [[step[0] for step in run[name]] for run in runs]
             faults = statistics.median(step[1] for run in runs for step in run[name])
             best = operations / min(map(min, seconds)) / peak
-            print(
-                f"| {case.size}², {case.batch} | {case.precision} | {name} | "
-                f"{_medians([[case.batch / s for s in run] for run in seconds], 1)} | "
-                f"{best:.0%} | {faults:,.0f} | {_ratios(name, runs)} |"
-            )
-        print(f"| | {case.precision} | convolution peak | | {peak / 1e9:.0f} GOPS | | |")
+            rate = _medians([[case.batch / s for s in run] for run in seconds], 1)
+            row(f"{case.size}², {case.batch}", case.precision, name, rate, f"{best:.0%}",
+                f"{faults:,.0f}", _ratios(name, runs))  # fmt: skip
+        row("", case.precision, "convolution peak", "", f"{peak / 1e9:.0f} GOPS", "", "")
 
 
 def _ratios(subject: str, runs: list[dict[str, list[Any]]]) -> str:

@@ -18,17 +18,16 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from input_cases import CASES, Case
+from input_cases import CASES
 from side_by_side import (
     heading,
     in_turns,
     machine,
-    processor_seconds,
+    rate,
     report,
     row,
     save,
@@ -38,17 +37,6 @@ from side_by_side import (
 
 FILLING = 3
 """Batches before the clock is started."""
-
-
-def read(case: Case, reader: str, folder: Path) -> tuple[float, float]:
-    """Read an epoch; return samples a second and the processor's milliseconds of a sample."""
-    batches = case.readers[reader](folder)
-    for _ in range(FILLING):
-        next(batches)
-    before, begun = processor_seconds(), time.perf_counter()
-    samples = sum(batches)
-    seconds = time.perf_counter() - begun
-    return samples / seconds, 1e3 * (processor_seconds() - before) / samples
 
 
 def compare(name: str, size: int, rounds: int) -> dict[str, Any]:
@@ -78,7 +66,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.work:
         name, reader, folder = options.work
-        report(read(CASES[name], reader, Path(folder)))
+        report(rate(CASES[name].readers[reader](Path(folder)), FILLING))
         return
     found = {
         name: compare(name, options.size or CASES[name].size, options.rounds)

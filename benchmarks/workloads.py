@@ -20,15 +20,14 @@ import argparse
 import os
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from side_by_side import machine, report, result_of, save
+from side_by_side import heading, in_turns, machine, report, row, save, work
 from workload_cases import CASES, MOMENTUM, RATE, WARM, Case
 
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
@@ -125,34 +124,20 @@ def sides(case: Case, engine: str, precision: str, cores: int) -> dict[str, Step
 
 def steps_in_turns(steps: Mapping[str, Step], turns: int) -> Seconds:
     """Return the seconds of each side's steps after the first ones."""
-    seconds: Seconds = {name: [] for name in steps}
-    for turn in range(WARM + turns):
-        for name in list(steps)[:: 1 if turn % 2 else -1]:
-            began = _counters()
-            steps[name]()
-            if turn >= WARM:
-                wall, processors, faults = _counters()
-                passed = wall - began[0], processors - began[1], faults - began[2]
-                seconds[name].append(passed)
-    return seconds
+    cases = {name: partial(_passed, step) for name, step in steps.items()}
+    return {name: each[WARM:] for name, each in in_turns(cases, WARM + turns).items()}
+
+
+def _passed(step: Step) -> tuple[float, float, int]:
+    began = _counters()
+    step()
+    wall, processors, faults = _counters()
+    return wall - began[0], processors - began[1], faults - began[2]
 
 
 def _counters() -> tuple[float, float, int]:
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     return time.perf_counter(), time.process_time(), faults
-
-
-def measured(*arguments: str) -> Seconds:
-    """Return the result of one measurement in a separate process of this program."""
-    done = subprocess.run(
-        [sys.executable, __file__, *arguments],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"},
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
-        check=True,
-    )
-    found: Seconds = result_of(done.stdout)
-    return found
 
 
 def ratio(seconds: Seconds, other: str, clock: int) -> float:
@@ -164,27 +149,23 @@ def ratio(seconds: Seconds, other: str, clock: int) -> float:
 def compare(chosen: list[tuple[str, str, str]]) -> dict[str, Any]:
     """Print a row for each case, engine and precision, and side that it is compared with."""
     found: dict[str, Any] = {}
-    print(
-        "| network | engine | precision | ours, ms | loop, ms | ratio | of processors "
-        "| page faults | load |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    heading("network", "engine", "precision", "ours, ms", "loop, ms", "ratio", "of processors",
+            "page faults", "load")  # fmt: skip
     for name, engine, precision in chosen:
         load = os.getloadavg()[0]
-        seconds = measured("--work", name, engine, precision)
+        seconds = work(__file__, name, engine, precision)
         found[f"{name} {engine} {precision}"] = {"seconds": seconds, "load": load}
         for other in (side for side in seconds if side != "ours"):
             own, plain = (
                 [statistics.median(column) for column in zip(*seconds[side], strict=True)]
                 for side in ("ours", other)
             )
-            ratios = " | ".join(f"{ratio(seconds, other, clock):.2f}" for clock in (0, 1))
-            print(
-                f"| {name}, batch {CASES[name].batch} | {engine}, {other} | {precision} "
-                f"| {1e3 * own[0]:,.0f} | {1e3 * plain[0]:,.0f} | {ratios} "
-                f"| {own[2]:,.0f}, {plain[2]:,.0f} | {load:.1f} |",
-                flush=True,
-            )
+            row(
+                f"{name}, batch {CASES[name].batch}", f"{engine}, {other}", precision,
+                f"{1e3 * own[0]:,.0f}", f"{1e3 * plain[0]:,.0f}",
+                *(f"{ratio(seconds, other, clock):.2f}" for clock in (0, 1)),
+                f"{own[2]:,.0f}, {plain[2]:,.0f}", f"{load:.1f}",
+            )  # fmt: skip
     return found
 
 

@@ -77,7 +77,12 @@ def append(path: Path, utc: float, *events: records.AnyEvent) -> None:
     """Append to a journal of version 1."""
     with JournalWriter(path, clock=Clock(utc)) as journal:
         journal.append_all(events)
-    synthetic_run.of_version_1(path)
+    _make_version_1(path)
+
+
+def _make_version_1(journal: Path) -> None:
+    lines = journal.read_bytes()
+    journal.write_bytes(lines.replace(b'{"v":2,"seq":', b'{"v":1,"seq":'))
 
 
 def append_before_the_end(run: RunPaths, replica: str, event: records.AnyEvent) -> None:
@@ -107,7 +112,7 @@ def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
             primary.append(records.PrimaryHeartbeat())
         clock.now = end
         primary.append(records.RunEnded(reason="stopped"))
-    synthetic_run.of_version_1(paths.primary_journal)
+    _make_version_1(paths.primary_journal)
     return paths, history.trials[history.replicas["r0"].trials[-1]], end
 
 
