@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 from pydantic import BaseModel
@@ -59,13 +59,12 @@ class Plan(NamedTuple):
 
 
 class _EngineResult(BaseModel):
-    """Result of ``replica.engines.peaks``, completed by the engine's name."""
+    """Result of ``replica.engines.peaks``."""
 
-    engine: str
     versions: dict[str, str]
-    devices: tuple[dict[str, Any], ...]
-    sweeps: tuple[dict[str, Any], ...]
-    missing: tuple[dict[str, str], ...]
+    devices: tuple[Device, ...]
+    sweeps: tuple[Sweep, ...]
+    missing: tuple[NotMeasured, ...]
 
 
 def plan(engine: str | None, *, quick: bool, data: Path | None, ranks: int | None) -> Plan:
@@ -103,10 +102,10 @@ def measure(plan: Plan, out: Path) -> Peaks:
     missing: list[NotMeasured] = []
     with TemporaryDirectory(prefix=".aiperf-peaks-", dir=out) as folder:
         engines = list(_engines(plan, Path(folder), missing))
-        devices = tuple(Device(engine=e.engine, **each) for e in engines for each in e.devices)
+        devices = tuple(device for engine in engines for device in engine.devices)
         reductions = tuple(_reductions(plan, devices, Path(folder), missing))
         storage = _storage(plan, out, missing)
-    sweeps = tuple(Sweep(engine=e.engine, **each) for e in engines for each in e.sweeps)
+    sweeps = tuple(sweep for engine in engines for sweep in engine.sweeps)
     versions = {"aiperf-hpc": __version__, "python": platform.python_version()}
     for engine in engines:
         versions |= engine.versions
@@ -142,13 +141,7 @@ def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_
         except AIPerfError as error:
             missing.append(NotMeasured(what=f"engine {name}", reason=str(error)))
             continue
-        missing += [
-            NotMeasured(
-                what=" ".join((name, each["device"], each["kernel"], each["precision"])),
-                reason=each["reason"],
-            )
-            for each in found.missing
-        ]
+        missing += found.missing
         yield found
     for name, package in ENGINES.items():
         if not package.installed:

@@ -184,17 +184,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seconds = options.seconds / sum(1 for device in devices for _ in device.kernels())
     for device in devices:
         for kernel, precision, makes in device.kernels():
-            entry = {"device": device.name, "kernel": kernel, "precision": precision}
+            names = (options.engine, device.name, kernel, precision)
+            entry = dict(zip(("engine", "device", "kernel", "precision"), names, strict=True))
             found, reason = _measured(device, makes, seconds, framework.FAILURES)
             if reason:
-                missing.append({**entry, "reason": reason})
+                missing.append({"what": " ".join(names), "reason": reason})
             else:
                 rows = [_row(rates) for rates in found]
                 sweeps.append({**entry, "readings": rows, "left_out": len(makes) - len(rows)})
-    facts = [{"name": d.name, "model": d.model, "threads": d.threads} for d in devices]
+    facts = [
+        {"engine": options.engine, "name": d.name, "model": d.model, "threads": d.threads}
+        for d in devices
+    ]
     result = {
-        "engine": options.engine, "versions": framework.VERSIONS, "devices": facts,
-        "sweeps": sweeps, "missing": missing,
+        "versions": framework.VERSIONS, "devices": facts, "sweeps": sweeps, "missing": missing,
     }  # fmt: skip
     write_whole(options.result, json.dumps(result))
     return 0
