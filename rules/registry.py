@@ -25,7 +25,6 @@ from aiperf_hpc.rules.consistency import (
     study,
     trial_order,
     trials,
-    weights,
     witness,
 )
 from aiperf_hpc.rules.consistency import replicas as recorded_replicas
@@ -222,7 +221,7 @@ CONSISTENCY: Final[Sequence[Rule[Evidence]]] = (
          files.predictions),
     Rule("best epochs", "checkpoints of the best epochs exist and match the best evaluations",
          files.best_epochs),
-    Rule("shapes", "stored weights have the shapes of their graphs", weights.shapes),
+    Rule("shapes", "stored weights have the shapes of their graphs", files.shapes),
     Rule("report", "the final report matches the records", report.report),
     Rule("result", "result.txt and result_0.txt state the recomputed score, verdict and rules",
          report.statements),

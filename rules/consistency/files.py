@@ -1,4 +1,4 @@
-"""Rules on the files of a run: its signed manifest, its checkpoints and predictions."""
+"""Rules on the files of a run: its signed manifest, its checkpoints, predictions and weights."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.errors import AIPerfError, reason_of
+from aiperf_hpc.errors import AIPerfError, CheckpointError, MorphismError, reason_of
 from aiperf_hpc.formatting import few
 from aiperf_hpc.integrity.signatures import BadSignatureError
-from aiperf_hpc.morphism.weights.weight_file import load_recorded
+from aiperf_hpc.morphism.weights.weight_file import expected_shapes, load_recorded, stored_shapes
 from aiperf_hpc.rules.consistency.evidence import Evidence
-from aiperf_hpc.rules.rule import Caution, Checked, Findings, Note
+from aiperf_hpc.rules.rule import Caution, Checked, Each, Findings, Note
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import BestEpochSaved, PredictionsSaved, SavedFile
@@ -175,3 +175,46 @@ def _wrong_predictions(run: Evidence, trial: Trial, kept: PredictionsSaved) -> I
     classes = run.dataset.classes or 0
     if found.classes.max(initial=0) >= classes:
         yield f"{path} predicts class {found.classes.max()} of {classes}"
+
+
+def shapes(run: Evidence) -> Findings:
+    """Stored weights have the shapes in the graphs that the records state of them.
+
+    Weights that are missing or damaged contradict nothing.
+    """
+    checked = 0
+    for path, name, whole in _stored_weights(run):
+        try:
+            expected = expected_shapes(run.lineage.graph(name))
+            stored = stored_shapes(path)
+        except MorphismError:
+            continue  # Reported by the rule ``graphs``.
+        except (OSError, CheckpointError) as error:
+            yield Note(reason_of(error))
+            continue
+        checked += 1
+        others = expected.items() ^ stored.items() if whole else expected.items() - stored.items()
+        if others:
+            array = min(others)[0]
+            there, wanted = stored.get(array, "missing"), expected.get(array, "none")
+            where = path.relative_to(run.paths.root)
+            yield Each(f"{where}: the shape of {array} is {there}, in the graph of {name} {wanted}")
+    yield Checked(checked)
+
+
+def _stored_weights(run: Evidence) -> Iterator[tuple[Path, str, bool]]:
+    """Yield the files of weights, the trial or proposal of each, and whether it has only weights.
+
+    Checkpoints of epochs also have the optimizer's state.
+    """
+    trials, proposals = run.history.trials, run.history.proposals
+    for path in run.paths.candidates.glob("*.safetensors"):
+        if path.stem in proposals:
+            yield path, path.stem, True
+    for replica in run.history.replicas:
+        for path in run.paths.trained(replica, "").parent.glob("*.safetensors"):
+            if path.stem in trials:
+                yield path, path.stem, True
+        for path in run.paths.epoch_began(replica, "").parent.glob("*.safetensors"):
+            if (name := path.stem.rpartition("-")[0]) in trials:
+                yield path, name, False

@@ -13,7 +13,7 @@ from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.morphism.search.base import Choice, GreedySearcher, View
 from aiperf_hpc.morphism.search.guided import GuidedSearcher
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.consistency import search_choices, weights
+from aiperf_hpc.rules.consistency import files, search_choices
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.search_choices import choices
 from aiperf_hpc.rules.rule import Checked, Findings, Note
@@ -206,5 +206,5 @@ def test_the_limit_of_graphs_holds_before_a_searcher_learns(
 def test_damaged_weights_are_noted(run: ForgedRun) -> None:
     path = next(run.paths.trained("r0", "").parent.iterdir())
     path.write_bytes(bytes(path.stat().st_size))
-    _, notes, failures = found(run, weights.shapes)
+    _, notes, failures = found(run, files.shapes)
     assert (len(notes), failures) == (1, [])
