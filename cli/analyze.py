@@ -14,12 +14,9 @@ from aiperf_hpc.cli.output import say_result, say_to_stderr
 from aiperf_hpc.cli.parameters import (
     Json,
     SomeRuns,
-    Trusted,
-    TrustedAuthority,
-    TrustedWitness,
+    TrustOptions,
     path_option,
     run_named,
-    trusted_of,
     value,
 )
 from aiperf_hpc.errors import UsageError
@@ -201,9 +198,8 @@ def rank(
     output: Annotated[
         Path | None, path_option("--output", "PAGE.html", "Also write an HTML page.")
     ] = None,
-    key: Trusted = None,
-    witness: TrustedWitness = None,
-    tsa: TrustedAuthority = None,
+    *,
+    trusted: TrustOptions,
     json: Json = False,
 ) -> int:
     """Rank verified runs by their score.
@@ -223,11 +219,11 @@ def rank(
     from aiperf_hpc.analysis.rank.tables import tables_of, write_page
     from aiperf_hpc.run.storage import require_writable
 
-    trusted = trusted_of(key, witness, tsa)
+    keys = trusted.read()
     if output is not None:
         require_writable(output.parent, "the page", "--output")
     announce = _announce if sys.stderr.isatty() else lambda name: None
-    ranking = rank_runs(folder, announce, trusted)
+    ranking = rank_runs(folder, announce, keys)
     if output is not None:
         write_page(ranking, output)
     written = [] if output is None else [str(output)]

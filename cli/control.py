@@ -177,7 +177,7 @@ def scale(
     view = RunView.read(RunPaths(run))
     before = len(view.history.scalings)
     request_nodes(view, nodes, f"aiperf scale on {socket.gethostname()}")
-    _wait(view, run, lambda: not view.paths.scale_request.exists())
+    _wait_for_answer(view, run)
     answers = [event for _, event in view.history.scalings[before:]]
     if answers and isinstance(answers[-1], NodesRefused):
         raise UsageError(f"{answers[-1].reason}; nothing was changed")
@@ -185,9 +185,9 @@ def scale(
     return 0
 
 
-def _wait(view: RunView, run: Path, answered: Callable[[], bool]) -> None:
+def _wait_for_answer(view: RunView, run: Path) -> None:
     end = time.monotonic() + WAIT_SECONDS
-    while not answered():
+    while view.paths.scale_request.exists():
         if time.monotonic() > end:
             raise AIPerfError(
                 f"{run}: the primary has not responded within {WAIT_SECONDS:.0f} s; "

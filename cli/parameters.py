@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -65,21 +66,6 @@ def key_of(file: Path | None) -> PrivateKey | None:
     return load_private_key(file)
 
 
-def trusted_of(
-    keys: Sequence[Path] | None, witnesses: Sequence[Path] | None, roots: Sequence[Path] | None
-) -> TrustedKeys:
-    """Return the named public keys and certificates. Raises UsageError if one is invalid."""
-    from aiperf_hpc.integrity.signatures import read_trusted
-    from aiperf_hpc.rules.consistency.evidence import Trusted
-
-    authorities: Sequence[Certificate] = ()
-    if roots:
-        from aiperf_hpc.run.time_stamps import read_roots
-
-        authorities = read_roots(roots)
-    return Trusted(read_trusted(keys or ()), read_trusted(witnesses or ()), authorities)
-
-
 def option(
     name: str,
     metavar: str,
@@ -130,24 +116,6 @@ Run = Annotated[Path, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 SomeRuns = Annotated[list[Path], Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 PerhapsRun = Annotated[Path | None, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 Json = Annotated[bool, flag("--json", "Print JSON.")]
-Trusted = Annotated[
-    list[Path] | None,
-    path_option(
-        "--key",
-        "PUBLIC",
-        "Trusted public key, file of allowed signers or folder of *.pub; may be repeated.",
-    ),
-]
-TrustedWitness = Annotated[
-    list[Path] | None,
-    path_option(
-        "--witness", "KEY.pub", "Public key of a trusted timestamping server; may be repeated."
-    ),
-]
-TrustedAuthority = Annotated[
-    list[Path] | None,
-    path_option("--tsa", "ROOT.pem", "Root certificate of a trusted timestamp authority."),
-]
 SigningKey = Annotated[
     Path | None,
     path_option("--key", "FILE", "Sign the result with this private key (`aiperf keygen`)."),
@@ -165,3 +133,27 @@ Assignments = Annotated[
         "--set", "KEY=VALUE", "Override a setting, e.g. training.batch_size=64; may be repeated."
     ),
 ]
+
+
+@dataclass(frozen=True)
+class TrustOptions:
+    """Trusted keys and certificates."""
+
+    key: Annotated[list[Path] | None, value("PUBLIC", Path)] = None
+    """Trusted public key, file of allowed signers or folder of *.pub; may be repeated."""
+    witness: Annotated[list[Path] | None, value("KEY.pub", Path)] = None
+    """Public key of a trusted timestamping server; may be repeated."""
+    tsa: Annotated[list[Path] | None, value("ROOT.pem", Path)] = None
+    """Root certificate of a trusted timestamp authority."""
+
+    def read(self) -> TrustedKeys:
+        """Return the named keys and certificates. Raises UsageError if one is invalid."""
+        from aiperf_hpc.integrity.signatures import read_trusted
+        from aiperf_hpc.rules.consistency.evidence import Trusted
+
+        authorities: Sequence[Certificate] = ()
+        if self.tsa:
+            from aiperf_hpc.run.time_stamps import read_roots
+
+            authorities = read_roots(self.tsa)
+        return Trusted(read_trusted(self.key or ()), read_trusted(self.witness or ()), authorities)

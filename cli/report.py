@@ -11,13 +11,10 @@ from aiperf_hpc.cli.parameters import (
     Json,
     Run,
     SigningKey,
-    Trusted,
-    TrustedAuthority,
-    TrustedWitness,
+    TrustOptions,
     key_of,
     path_option,
     run_named,
-    trusted_of,
     value,
 )
 from aiperf_hpc.errors import UsageError
@@ -83,17 +80,14 @@ class Execution:
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """Trusted keys, and the required verdict."""
+    """The required verdict, and the format of the output."""
 
-    key: Trusted = None
-    witness: TrustedWitness = None
-    tsa: TrustedAuthority = None
     official: bool = False
     """Exit with status 3 unless the result is official."""
     json: Json = False
 
 
-def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
+def verify(run: Run, execution: Execution, trust: TrustOptions, chosen: VerifyOptions) -> int:
     """Verify a run: recompute its score from the records and re-execute sampled trials.
 
     The last three lines state what was established independently of the submitter, whether the
@@ -113,7 +107,7 @@ def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
     from aiperf_hpc.verification.audit import check, evidence_of
     from aiperf_hpc.verification.verdict import verdict_of
 
-    trusted = trusted_of(chosen.key, chosen.witness, chosen.tsa)
+    trusted = trust.read()
     view = RunView(RunPaths(run))
     evidence = evidence_of(view, trusted)
     results = check(evidence)

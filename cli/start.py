@@ -202,15 +202,9 @@ def _manifest(run: RunOptions, config: RunConfig, *, dry: bool = False) -> RunMa
     return manifest
 
 
+@ending_early(lambda: "interrupted before the run started; nothing is left behind")
+@interruptible()  # Until the controller handles signals.
 def _start_manifest(
-    chosen: StartOptions, security: ServerSecurity, manifest: RunManifest, folder: Path
-) -> int:
-    message = "interrupted before the run started; nothing is left behind"
-    with ending_early(lambda: message), interruptible():  # Until the controller handles signals.
-        return _prepare_and_conduct(chosen, security, manifest, folder)
-
-
-def _prepare_and_conduct(
     chosen: StartOptions, security: ServerSecurity, manifest: RunManifest, folder: Path
 ) -> int:
     dataset = describe_dataset(manifest.config.dataset)
