@@ -118,6 +118,8 @@ def _profile(
 ) -> Profile:
     """Return the profile, with the seconds of all steps without and with the profiler."""
     return Profile(
+        **Profile.fields_from(subject.used),
+        **Profile.fields_from(recording),
         source=request.source,
         graph=subject.graph.hash,
         trial=request.trial,
@@ -128,17 +130,10 @@ def _profile(
         cores=subject.cores,
         dataset=subject.dataset.name,
         data=request.data,
-        batch_size=subject.used.batch_size,
-        precision=subject.used.precision,
-        optimizer=subject.used.optimizer,
         steps=request.steps,
         steps_per_second=request.steps / alone,
         profiled_steps_per_second=request.steps / profiled,
-        timed=recording.timed,
-        total_seconds=recording.total_seconds,
         categories=by_category(recording.kernels, recording.total_seconds),
-        kernels=recording.kernels,
-        trace=str(recording.trace),
     )
 
 

@@ -57,7 +57,7 @@ class Recording(NamedTuple):
     total_seconds: float
     """Total reported by the profiler, not the sum over ``kernels``."""
     timed: Literal["operators", "kernels"]
-    trace: Path
+    trace: str
     """Path of the file written by the profiler."""
 
 

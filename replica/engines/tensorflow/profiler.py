@@ -6,7 +6,7 @@ import importlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.engines.profiling import Launch, Recording, Rules, kernel_times
@@ -92,12 +92,13 @@ def record(work: Callable[[], None], folder: Path) -> Recording:
         written = sorted(Path(logs).rglob("*.xplane.pb"))
         if not written:
             raise EngineError(f"the profiler of TensorFlow {tf.__version__} wrote no .xplane.pb")
-        trace = written[0].rename(folder / "trace.xplane.pb")
-    space = reader.XSpace.FromString(trace.read_bytes())
+        file = written[0].rename(folder / "trace.xplane.pb")
+    space = reader.XSpace.FromString(file.read_bytes())
     planes = [plane for plane in space.planes if plane.name.startswith(_DEVICE)]
     tracks = list(streams(planes) if planes else threads(space.planes))
     kernels = kernel_times(launches(tracks), OPERATOR_RULES)
-    return Recording(kernels, busy_seconds(tracks), "kernels" if planes else "operators", trace)
+    timed: Literal["operators", "kernels"] = "kernels" if planes else "operators"
+    return Recording(kernels, busy_seconds(tracks), timed, str(file))
 
 
 def _reader() -> Any:  # noqa: ANN401 -- a module that protobuf made

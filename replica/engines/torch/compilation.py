@@ -8,6 +8,7 @@ compiles the next network. Both share the compiled code in the folder of
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -23,7 +24,7 @@ from torch import Tensor, fx
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.replica.engines.torch.named_errors import named_errors
+from aiperf_hpc.replica.engines.torch.device import named_errors
 from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import Value
 
@@ -164,13 +165,6 @@ class CompileRequest(Value):
     """Number of samples in a batch."""
 
 
-class CompileAnswer(Value):
-    """Result of a request."""
-
-    error: str = ""
-    """Error message in one line; empty after success."""
-
-
 class CompilerProcess:
     """The compiling process: started by the first request, ended with this object or process.
 
@@ -229,7 +223,7 @@ class CompilerProcess:
                 process.wait()
                 return f"the compiler process was killed after {LIMIT_SECONDS:g} s"
             return f"the compiler process ended with status {process.wait()}"
-        return CompileAnswer.model_validate_json(line).error
+        return str(json.loads(line))
 
     def _started(self) -> subprocess.Popen[str]:
         process = subprocess.Popen(

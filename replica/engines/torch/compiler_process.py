@@ -7,6 +7,7 @@ networks or batches on an accelerator or the host. It exits at the end of its st
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -26,7 +27,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import expected_shapes
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.base import NetworkState
-from aiperf_hpc.replica.engines.torch.compilation import CompileAnswer, CompileRequest
+from aiperf_hpc.replica.engines.torch.compilation import CompileRequest
 from aiperf_hpc.replica.engines.torch.engine import placement_of
 from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 from aiperf_hpc.replica.runtime.background import lower_priority
@@ -53,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.dup2(2, 1)  # Keeps the output of compilers apart from the results.
     placement = placement_of(options.cores, options.device, options.settings, options.ranks)
     for line in _requests():
-        answer = _answer(placement, CompileRequest.model_validate_json(line))
-        answers.write(answer.model_dump_json() + "\n")
+        problem = _problem(placement, CompileRequest.model_validate_json(line))
+        answers.write(json.dumps(problem) + "\n")
         answers.flush()
     return 0
 
@@ -73,14 +74,15 @@ def _requests() -> Iterator[str]:
         yield lines.get()
 
 
-def _answer(placement: Placement, request: CompileRequest) -> CompileAnswer:
+def _problem(placement: Placement, request: CompileRequest) -> str:
+    """Compile a network; return the error message in one line, or an empty string."""
     try:
         fill_cache(placement, request)
     except AIPerfError as error:
-        return CompileAnswer(error=str(error))
+        return str(error)
     except Exception as error:  # noqa: BLE001 -- the first step raises it again
-        return CompileAnswer(error=" ".join(f"{type(error).__name__}: {error}".split())[:500])
-    return CompileAnswer()
+        return " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    return ""
 
 
 def fill_cache(

@@ -16,7 +16,7 @@ from torch.fx.passes.split_module import split_module
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.replica.engines.torch import layers, regions
-from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
+from aiperf_hpc.replica.engines.torch.layers import ModuleCode, attribute
 
 BUILDERS: Final = {**layers.BUILDERS, **regions.BUILDERS}
 """Builders by class of layers."""

@@ -66,8 +66,8 @@ def record(work: Callable[[], None], folder: Path) -> Recording:
     activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA][:on_device]]
     with profile(activities=activities) as profiler:
         work()
-    trace = folder / "trace.json.gz"
-    profiler.export_chrome_trace(str(trace))
+    trace = str(folder / "trace.json.gz")
+    profiler.export_chrome_trace(trace)
     events: Any = profiler.events()
     if on_device and (launches := device_launches(events)):
         kernels = kernel_times(launches, OPERATOR_RULES)

@@ -16,8 +16,7 @@ from torch.nn import functional
 from aiperf_hpc.graph import Layer, Node, layers
 from aiperf_hpc.graph.layers.regions import BOX
 from aiperf_hpc.replica.engines.torch.detection import areas, propose, text_of
-from aiperf_hpc.replica.engines.torch.layers import Builder
-from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
+from aiperf_hpc.replica.engines.torch.layers import Builder, ModuleCode
 
 PLACES = 14.0
 """Minimum side of a box on its level, in positions, if a finer level exists (Lin et al. 2017)."""

@@ -56,7 +56,7 @@ from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
-from aiperf_hpc.replica.parallel.collectives.base import aligned
+from aiperf_hpc.replica.parallel.collectives import aligned
 from aiperf_hpc.replica.tensorflow_import import tf
 
 

@@ -17,8 +17,12 @@ from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines.torch.cpu_kernels import activate
 from aiperf_hpc.replica.engines.torch.device import OVERCOMMIT
 from aiperf_hpc.replica.engines.torch.graph import build_module
-from aiperf_hpc.replica.engines.torch.layers import mean_of_pixels
-from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, copy_strided, strided
+from aiperf_hpc.replica.engines.torch.layers import (
+    ModuleCode,
+    copy_strided,
+    mean_of_pixels,
+    strided,
+)
 
 
 def gradient_through(activation: object, x: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:

@@ -32,7 +32,7 @@ from aiperf_hpc.replica.engines.tensorflow.engine import TensorFlowEngine, Tenso
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
 from aiperf_hpc.replica.engines.tensorflow.steps import MOST_KEPT
-from aiperf_hpc.replica.parallel.collectives.base import aligned
+from aiperf_hpc.replica.parallel.collectives import aligned
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.system.accelerators import Found
 from aiperf_hpc.system.description import Accelerator
