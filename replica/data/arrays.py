@@ -9,8 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Floats, Part, Scaling, labelled_images
-from aiperf_hpc.replica.data.batching import prefetched, rank_parts
+from aiperf_hpc.replica.data.base import (
+    WHOLE,
+    Batch,
+    Floats,
+    Part,
+    Scaling,
+    labelled_images,
+    prefetched,
+    rank_parts,
+)
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 

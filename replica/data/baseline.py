@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,21 +95,6 @@ PREDICTORS: dict[str, Predictor] = {
 """The trivial predictors, by the names of metrics."""
 
 
-class Baseline(Protocol):
-    """Measures the result of a trivial predictor during an evaluation."""
-
-    def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Yield the batches of an evaluation and measure them; earlier measurements are
-        discarded."""
-
-    def measured(self) -> BaselineMeasured:
-        """Return the result after all batches were evaluated.
-
-        Raises:
-            DatasetError: the batches did not contain all validation samples.
-        """
-
-
 class Tally:
     """The baseline of one rank's part of the samples."""
 
@@ -125,7 +110,10 @@ class Tally:
         """Number of samples, followed by the predictor's totals."""
 
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Return the same batches; each is added to the totals when it is read."""
+        """Return the same batches; each is added to the totals when it is read.
+
+        Earlier totals are discarded.
+        """
         self.totals = self._of(self._nothing, 0)
         return map(self._added, batches)
 
@@ -139,7 +127,11 @@ class Tally:
         return np.concatenate([[samples], self._predictor.totals(targets, self._info)])
 
     def measured(self) -> BaselineMeasured:
-        """Return the result from the totals."""
+        """Return the result from the totals, after all batches were evaluated.
+
+        Raises:
+            DatasetError: the batches did not contain all validation samples.
+        """
         samples, wanted = round(float(self.totals[0])), self._info.validation_samples
         if samples != wanted:
             raise DatasetError(f"an evaluation had {samples} of {wanted} validation samples")

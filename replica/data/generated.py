@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.data.batching import prefetched, rank_parts
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, prefetched, rank_parts
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import TypeVar
 
 EVERY_SECONDS = 1.0
@@ -44,21 +44,19 @@ class Meter:
     what: str
     total: int
     unit: str
-    _: KW_ONLY
     finished: int = 0
     """Units that an earlier process finished, which are not included in the speed."""
-    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self._done = self.finished
-        self._began = self._next = self.clock()
+        self._began = self._next = time.monotonic()
         self._lock = threading.Lock()
 
     def add(self, number: int = 1) -> None:
         """Count further units."""
         with self._lock:
             self._done += number
-            now = self.clock()
+            now = time.monotonic()
             if now < self._next and self._done < self.total:
                 return
             self._next = now + EVERY_SECONDS

@@ -9,7 +9,7 @@ accelerator.
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data import generated, rng
 from aiperf_hpc.replica.data.arrays import Bytes, Normalization
 from aiperf_hpc.replica.data.base import Batch, Pixels, labelled_images
 from aiperf_hpc.replica.data.generated import TRAINING, VALIDATION, GeneratedDataset, image_info
@@ -34,7 +34,6 @@ NORMALIZATION = Normalization(mean=(127.25,) * CHANNELS, std=(52.26,) * CHANNELS
 sqrt((2 * (256**2 - 1) / 12 + 1 / 4) / 4) = 52.26."""
 
 SCALING = NORMALIZATION.scaling
-_DIGEST_SAMPLES = 64
 _TOGETHER = 64
 """Number of images that a thread generates at a time."""
 
@@ -104,12 +103,13 @@ def content_sha256(config: DatasetConfig, patterns: Bytes) -> str:
     the memory of any machine.
     """
     size = config.image_size
+
+    def images(sample: int) -> Sequence[Bytes]:
+        image = make_images(patterns, size, TRAINING, np.array([sample]))
+        return (image,) if sample else (patterns, image)
+
     numbers = (FORMULA, size, config.classes, config.train_samples, config.validation_samples)
-    digest = hashlib.sha256("".join(f"{number}\n" for number in numbers).encode())
-    digest.update(patterns.tobytes())
-    first = np.arange(min(_DIGEST_SAMPLES, config.train_samples))
-    digest.update(make_images(patterns, size, TRAINING, first).tobytes())
-    return digest.hexdigest()
+    return generated.content_sha256(numbers, config.train_samples, images)
 
 
 def make_patterns(classes: int) -> Bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_archives
@@ -44,9 +44,6 @@ class DecodedImages:
         self._images: dict[tuple[str, int], DecodedImage] = {}
         self._lock = Lock()
 
-    def __len__(self) -> int:
-        return len(self._images)
-
     def get(self, shard: str, offset: int) -> DecodedImage | None:
         """Return the image of the record at this byte offset of a shard if it is cached."""
         return self._images.get((shard, offset))
@@ -67,10 +64,8 @@ class ImageNetDataset:
     """The shards of a prepared folder."""
 
     info: DatasetInfo
-    folder: Path
-    index: sharded.ShardIndex
-    sizes: tuple[sharded.Sizes, sharded.Sizes]
-    """Sizes in bytes of the training and the validation records."""
+    training: sharded.SampleFiles
+    held_out: sharded.SampleFiles
     augment: bool
     parallel: int
     """Number of images decoded concurrently; no sample depends on it."""
@@ -87,26 +82,17 @@ class ImageNetDataset:
         Raises:
             DatasetError: during iteration, if a shard is damaged.
         """
-        return self._reader.train(self, epoch, batch_size, seed, part)
+        batches: Iterator[Batch] = self._reader.train(self, epoch, batch_size, seed, part)
+        return batches
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in the shards' order. Raises like ``train``."""
-        return self._reader.validation(self, batch_size, part)
+        batches: Iterator[Batch] = self._reader.validation(self, batch_size, part)
+        return batches
 
     @property
-    def _reader(self) -> Reader:
-        return cast("Reader", importlib.import_module(f"{__package__}.{self.reader}_reader"))
-
-
-class Reader(Protocol):
-    """A reader module: it yields an epoch's batches of a rank."""
-
-    def train(
-        self, dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int, part: Part
-    ) -> Iterator[Batch]: ...
-    def validation(
-        self, dataset: ImageNetDataset, batch_size: int, part: Part
-    ) -> Iterator[Batch]: ...
+    def _reader(self) -> ModuleType:
+        return importlib.import_module(f"{__package__}.{self.reader}_reader")
 
 
 def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
@@ -129,9 +115,7 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
     }
     return ImageNetDataset(
         info.model_copy(update=used),
-        folder,
-        index,
-        sharded.load_sizes(folder, index, "imagenet"),
+        *sharded.load_files(folder, index, "imagenet"),
         config.augment,
         max(1, min(config.parallel_transforms, cores)),
         "tensorflow" if engine == "tensorflow" else "pillow",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,13 +25,12 @@ from PIL import Image
 from aiperf_hpc.errors import DatasetError, restated
 from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.arrays import Normalization
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Floats, Part, Pixels, labelled_images
-from aiperf_hpc.replica.data.batching import filled
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Floats, Part, Pixels, filled, labelled_images
 from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import DecodedImage, DecodedImages, ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
 from aiperf_hpc.replica.data.imagenet.stored_image import unpack
-from aiperf_hpc.replica.data.sharded.dataset import SampleFiles, Shard, Sizes
+from aiperf_hpc.replica.data.sharded.dataset import SampleFiles
 
 HELD_SHARDS = 2 * sample_order.OPEN_SHARDS
 """Maximum number of open shards: those of the current group and of the next one."""
@@ -70,22 +69,21 @@ def train(
     dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int, part: Part = WHOLE
 ) -> Iterator[Batch]:
     """Yield the training samples of one epoch in the order of ``sample_order``."""
-    shards = dataset.index.train
+    shards = dataset.training.shards
     together = sample_order.groups(len(shards), seed, epoch)
     reading = sample_order.reading_order(shards, together)
     places = _shuffled(reading, seed, epoch, dataset.min_crop_area)
     if not dataset.augment:
         places = ((place, None) for place, _ in places)
-    samples = _Samples(dataset.folder, shards, dataset.sizes[0])
-    return _batches(dataset, samples, places, batch_size, part)
+    return _batches(dataset, _Samples(dataset.training), places, batch_size, part)
 
 
 def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
     """Yield the validation samples in the reading order of the shards."""
-    shards = dataset.index.validation
+    shards = dataset.held_out.shards
     together = sample_order.grouped(list(range(len(shards))))
     order = sample_order.reading_order(shards, together).tolist()
-    samples = _Samples(dataset.folder, shards, dataset.sizes[1])
+    samples = _Samples(dataset.held_out)
     return _batches(dataset, samples, ((place, None) for place in order), batch_size, part)
 
 
@@ -100,8 +98,8 @@ def _shuffled(reading: NDArray[np.intp], seed: int, epoch: int, min_crop_area: f
 class _Samples:
     """Locates samples in shards, some of which are kept open."""
 
-    def __init__(self, folder: Path, shards: Sequence[Shard], sizes: Sizes) -> None:
-        self._files = SampleFiles("imagenet", folder, shards, sizes)
+    def __init__(self, files: SampleFiles) -> None:
+        self._files = files
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
 
     def at(self, place: int, crop: Floats | None) -> _Sample:

@@ -8,7 +8,7 @@ engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,13 +17,12 @@ import numpy as np
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.arrays import Normalization
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
-from aiperf_hpc.replica.data.batching import rank_parts
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images, rank_parts
 from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
 from aiperf_hpc.replica.data.imagenet.stored_image import PPM_SIZE
-from aiperf_hpc.replica.data.sharded.dataset import Shard, verify_shards
+from aiperf_hpc.replica.data.sharded.dataset import SampleFiles, verify_shards
 from aiperf_hpc.replica.tensorflow_import import tf
 
 Tensor = Any
@@ -59,23 +58,24 @@ def train(
     dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int, part: Part = WHOLE
 ) -> Iterator[Batch]:
     """Yield the training samples of one epoch in the order of ``sample_order``."""
-    shards = dataset.index.train
-    together = sample_order.groups(len(shards), seed, epoch)
-    records = _shuffled(_records(dataset, shards, together), dataset, seed, epoch)
+    files = dataset.training
+    together = sample_order.groups(len(files.shards), seed, epoch)
+    records = _shuffled(_records(files, together, dataset.parallel), dataset, seed, epoch)
     records = _part(records, dataset.info.train_samples, batch_size, part)
     size = dataset.info.input_shape("image")[0]
     cut = partial(_random, size=size) if dataset.augment else _centre(size)
-    return _batches(dataset, _Reading(shards, together), records, cut, batch_size, part)
+    return _batches(dataset, _Reading(files, together), records, cut, batch_size, part)
 
 
 def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
     """Yield the validation samples in the reading order of the shards."""
-    shards = dataset.index.validation
-    together = sample_order.grouped(list(range(len(shards))))
-    records = _records(dataset, shards, together).map(as_written(lambda record: (record, 0.0)))
+    files = dataset.held_out
+    together = sample_order.grouped(list(range(len(files.shards))))
+    records = _records(files, together, dataset.parallel)
+    records = records.map(as_written(lambda record: (record, 0.0)))
     records = _part(records, dataset.info.validation_samples, batch_size, part)
     cut = _centre(dataset.info.input_shape("image")[0])
-    return _batches(dataset, _Reading(shards, together), records, cut, batch_size, part)
+    return _batches(dataset, _Reading(files, together), records, cut, batch_size, part)
 
 
 def _part(records: Tensor, samples: int, batch_size: int, part: Part) -> Tensor:
@@ -97,21 +97,19 @@ def _part(records: Tensor, samples: int, batch_size: int, part: Part) -> Tensor:
     return records.enumerate().filter(is_own).map(as_written(lambda _, sample: sample))
 
 
-def _records(
-    dataset: ImageNetDataset, shards: Sequence[Shard], together: list[list[int]]
-) -> Tensor:
+def _records(files: SampleFiles, together: list[list[int]], parallel: int) -> Tensor:
     """Return a tf.data.Dataset of records that reads the shards of a group in turn."""
     groups = tf.ragged.constant(
-        [[str(dataset.folder / shards[shard].file) for shard in group] for group in together]
+        [[str(files.folder / files.shards[shard].file) for shard in group] for group in together]
     )
 
     @as_written
-    def in_turn(files: Tensor) -> Tensor:
-        return tf.data.Dataset.from_tensor_slices(files).interleave(
+    def in_turn(paths: Tensor) -> Tensor:
+        return tf.data.Dataset.from_tensor_slices(paths).interleave(
             tf.data.TFRecordDataset,
             cycle_length=OPEN_SHARDS,
             block_length=1,
-            num_parallel_calls=min(dataset.parallel, OPEN_SHARDS),
+            num_parallel_calls=min(parallel, OPEN_SHARDS),
             deterministic=True,
         )
 
@@ -179,39 +177,39 @@ def _batches(
     # Not within the handler: the iterator would be in a reference cycle with TensorFlow's error.
     # If a thread of the iterator then collects it, it waits for itself and blocks the collector.
     if problem:
-        raise reading.failed(dataset, done, problem)
+        raise reading.failed(dataset.parallel, done, problem)
 
 
 class _Reading(NamedTuple):
     """Shards being read, to locate a failure, which TensorFlow does not report."""
 
-    shards: Sequence[Shard]
+    files: SampleFiles
     together: list[list[int]]
 
     def own_samples(self, batch_size: int, part: Part) -> int:
         """Return the number of a rank's samples in all batches."""
-        order = np.arange(sum(shard.samples for shard in self.shards))
+        order = np.arange(sum(shard.samples for shard in self.files.shards))
         return sum(map(len, rank_parts(order, batch_size, part)))
 
-    def failed(self, dataset: ImageNetDataset, done: int, problem: str) -> DatasetError:
+    def failed(self, parallel: int, done: int, problem: str) -> DatasetError:
         """Return the error for a failure after ``done`` samples.
 
         Raises:
             DatasetError: a shard is not the prepared one.
         """
-        verify_shards(dataset.folder, self.shards, dataset.parallel, "imagenet", whole=False)
-        start = 0
+        folder, shards, start = self.files.folder, self.files.shards, 0
+        verify_shards(folder, shards, parallel, "imagenet", whole=False)
         for group in self.together:
-            end = start + sum(self.shards[number].samples for number in group)
+            end = start + sum(shards[number].samples for number in group)
             # Windows are read ahead of the yielded samples.
             if done < end and start < done + READ_AHEAD:
-                for file in (self.shards[number].file for number in group):
-                    if damage := tfrecord.damage(dataset.folder / file):
+                for file in (shards[number].file for number in group):
+                    if damage := tfrecord.damage(folder / file):
                         problem = f"{file}: {damage}"
                         break
             start = end
         return DatasetError(
-            f"dataset 'imagenet': reading {dataset.folder} failed: {problem}; prepare it again"
+            f"dataset 'imagenet': reading {folder} failed: {problem}; prepare it again"
         )
 
 

@@ -51,7 +51,7 @@ def verify_folder(
     """
     info, index = sharded.open_index(folder, "imagenet")
     meter = Meter(progress, "verifying", len(index.shards), "shards")
-    broken = list(_problems(lambda: sharded.load_sizes(folder, index, "imagenet")))
+    broken = list(_problems(lambda: sharded.load_files(folder, index, "imagenet")))
 
     def check(shard: sharded.Shard, stopped: threading.Event) -> _CheckedShard:
         return _check_shard(folder / shard.file, shard, info, decode, stopped)

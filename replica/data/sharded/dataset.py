@@ -26,10 +26,10 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import MANIFEST, load_dataset_manifest, read_errors
 from aiperf_hpc.errors import DatasetError, raising, reason_of, restated
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, empty_batch
-from aiperf_hpc.replica.data.batching import filled, rank_parts
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, empty_batch, filled, rank_parts
 from aiperf_hpc.replica.data.progress import Meter, ShowProgress, in_threads, not_shown
 from aiperf_hpc.replica.data.rng import Purpose
+from aiperf_hpc.replica.data.staging import HEAD
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo, Value
 from aiperf_hpc.untrusted.bounds import first_fault
@@ -38,8 +38,6 @@ PARTS = ("train", "validation")
 INDEX = "shards.json"
 SIZES = "sizes.npy"
 """Sizes of all records in bytes, in the order of the shards, training first."""
-HEAD = 65_536
-"""Number of bytes at the start of a file that are checked whenever its dataset is opened."""
 
 Sizes = NDArray[np.int64]
 
@@ -134,8 +132,8 @@ def save_sizes(folder: Path, sizes: Sequence[int]) -> None:
     np.save(folder / SIZES, np.array(sizes, np.int64), allow_pickle=False)
 
 
-def load_sizes(folder: Path, index: ShardIndex, dataset: str) -> tuple[Sizes, Sizes]:
-    """Read the sizes of the training and of the validation records.
+def load_files(folder: Path, index: ShardIndex, dataset: str) -> tuple[SampleFiles, SampleFiles]:
+    """Return the training and the validation samples, after reading the sizes of their records.
 
     Raises:
         DatasetError: the sizes cannot be read or belong to other shards.
@@ -153,8 +151,11 @@ def load_sizes(folder: Path, index: ShardIndex, dataset: str) -> tuple[Sizes, Si
             f"dataset '{dataset}': {path} does not belong to the shards in {folder}; prepare it "
             "again"
         )
-    training = sum(shard.samples for shard in index.train)
-    return sizes[:training], sizes[training:]
+    training, held_out = np.split(sizes, [sum(shard.samples for shard in index.train)])
+    return (
+        SampleFiles(dataset, folder, index.train, training),
+        SampleFiles(dataset, folder, index.validation, held_out),
+    )
 
 
 def load_array(path: Path, dataset: str) -> NDArray[Any]:
@@ -254,14 +255,8 @@ def load(codec: Codec, config: DatasetConfig, cores: int) -> ShardedDataset:
     name, folder = codec.name, prepared_folder(config)
     info, index = open_index(folder, name)
     verify_shards(folder, index.shards, cores, name, whole=False)
-    training, held_out = load_sizes(folder, index, name)
-    return ShardedDataset(
-        info,
-        codec,
-        SampleFiles(name, folder, index.train, training),
-        SampleFiles(name, folder, index.validation, held_out),
-        max(1, min(config.parallel_transforms, cores)),
-    )
+    parallel = max(1, min(config.parallel_transforms, cores))
+    return ShardedDataset(info, codec, *load_files(folder, index, name), parallel)
 
 
 def prepared_folder(config: DatasetConfig) -> Path:
@@ -405,13 +400,9 @@ def verify(
     info, index = open_index(folder, name)
     meter = Meter(progress, "verifying", len(index.shards), "shards")
     lines, broken = list[tuple[str, str]](), list[str]()
-    by_part = zip(
-        PARTS, (index.train, index.validation), load_sizes(folder, index, name), strict=True
-    )
-    for part, shards, sizes in by_part:
-        files = SampleFiles(name, folder, shards, sizes)
-        starts = accumulate((shard.samples for shard in shards), initial=0)
-        jobs, check = zip(shards, starts, strict=False), partial(_check_shard, codec, files)
+    for part, files in zip(PARTS, load_files(folder, index, name), strict=True):
+        starts = accumulate((shard.samples for shard in files.shards), initial=0)
+        jobs, check = zip(files.shards, starts, strict=False), partial(_check_shard, codec, files)
         for digests, problem in in_threads(check, jobs, threads, meter):
             lines += [(part, digest) for digest in digests]
             broken += [problem] if problem else []

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.base import Batch, labelled_images
-from aiperf_hpc.replica.data.batching import DEPTH, prefetched
+from aiperf_hpc.replica.data.base import DEPTH, Batch, labelled_images, prefetched
 
 
 def numbered(count: int, made: list[int], *, fails: bool = False) -> Iterator[Batch]:

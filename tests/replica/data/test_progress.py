@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import pytest
+
 from aiperf_hpc.replica.data.progress import Meter, Progress
 
 
-def test_it_is_told_once_a_second_at_most_and_at_the_end() -> None:
+def test_it_is_told_once_a_second_at_most_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 10.0
     told: list[Progress] = []
-    meter = Meter(told.append, "doing", 100, "things", clock=lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    meter = Meter(told.append, "doing", 100, "things")
     for _ in range(100):
         now += 0.125
         meter.add()
@@ -15,16 +18,18 @@ def test_it_is_told_once_a_second_at_most_and_at_the_end() -> None:
     assert len(told) <= 14
 
 
-def test_what_was_kept_says_nothing_about_the_speed() -> None:
+def test_what_was_kept_says_nothing_about_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 10.0
     told: list[Progress] = []
-    meter = Meter(told.append, "doing", 100, "things", finished=60, clock=lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    meter = Meter(told.append, "doing", 100, "things", finished=60)
     now += 4.0
     meter.add(8)
     assert told == [Progress("doing", 68, 100, "things", 2.0)]
 
 
-def test_no_speed_before_time_has_passed() -> None:
+def test_no_speed_before_time_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Progress] = []
-    Meter(told.append, "doing", 2, "things", clock=lambda: 1.0).add()
+    monkeypatch.setattr("time.monotonic", lambda: 1.0)
+    Meter(told.append, "doing", 2, "things").add()
     assert told[0].per_second is None

@@ -179,9 +179,9 @@ def test_decoded_images_are_cached(
         for one, other in zip(wanted, found, strict=True):
             assert one.inputs["image"].bytes.tobytes() == other.inputs["image"].bytes.tobytes()
             assert one.targets["label"].tolist() == other.targets["label"].tolist()
-    assert len(reads) == 2 * 39 - len(dataset.decoded)
-    assert kept <= len(dataset.decoded) <= 39
-    assert len(dataset.decoded) < 39 or kept == 39
+    assert len(reads) == 2 * 39 - len(dataset.decoded._images)
+    assert kept <= len(dataset.decoded._images) <= 39
+    assert len(dataset.decoded._images) < 39 or kept == 39
 
 
 def _sizes(folder: Path) -> list[int]:
