@@ -28,12 +28,10 @@ from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.parallel.binding import share_cores
-from aiperf_hpc.replica.parallel.collectives import join
-from aiperf_hpc.replica.parallel.collectives.base import ALONE, Collective
-from aiperf_hpc.replica.parallel.follower import follow
+from aiperf_hpc.replica.parallel.collectives import ALONE, Collective, join
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
-from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
-from aiperf_hpc.replica.parallel.protocol import Announce, Command
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, follow
+from aiperf_hpc.replica.parallel.network_builder import Command, announce
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
@@ -127,7 +125,7 @@ def ours(scene: Scenario, collective: Collective) -> list[float]:
     network.drain_training()
     network.close()
     if isinstance(leading, LeadingEngine):
-        Announce(collective)(Command.END)
+        announce(collective, Command.END)
     return seconds
 
 

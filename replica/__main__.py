@@ -21,8 +21,8 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.host.machine import VisibleDevices
 from aiperf_hpc.host.schedulers import job_variable, node_name
 from aiperf_hpc.replica.engines.peaks import rank_peak
-from aiperf_hpc.replica.host import Host
-from aiperf_hpc.replica.node_check import (
+from aiperf_hpc.replica.host import (
+    Host,
     check_node,
     checked_dataset,
     checked_engine,
@@ -30,11 +30,10 @@ from aiperf_hpc.replica.node_check import (
     package_versions,
 )
 from aiperf_hpc.replica.parallel.binding import Cores, bind, devices_of_job, near_cores, share_cores
-from aiperf_hpc.replica.parallel.collectives import load_collective
-from aiperf_hpc.replica.parallel.collectives.base import Buffer, RankLostError
-from aiperf_hpc.replica.parallel.follower import follow
+from aiperf_hpc.replica.parallel.collectives import Buffer, RankLostError, load_collective
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
-from aiperf_hpc.replica.parallel.protocol import Announce, Command
+from aiperf_hpc.replica.parallel.leader import follow
+from aiperf_hpc.replica.parallel.network_builder import Command, announce
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
@@ -137,7 +136,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
             engine = checked_engine(manifest, cores, SYSTEM, local_rank)
             peak = rank_peak(config, cores, local_rank)
             described = background.submit(describe_rank, folders, with_node=local_rank == 0)
-            dataset = checked_dataset(manifest, cores).dataset
+            dataset, _ = checked_dataset(manifest, cores)
             facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
             probe = engine.probe()
         except errors.AIPerfError as error:
@@ -180,7 +179,7 @@ def _lead(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> i
 def _dismiss(ranks: Ranks) -> None:
     """End the following ranks."""
     if ranks.ready and ranks.several:
-        Announce(ranks.collective)(Command.END)
+        announce(ranks.collective, Command.END)
     else:
         ranks.decline()
 

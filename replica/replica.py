@@ -13,17 +13,14 @@ from optuna.storages import BaseStorage
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, DeviceLostError
 from aiperf_hpc.ops_counter.memory import MemoryLimit
-from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.context import ReplicaContext, RunClock, StopFlag, Stopwatch
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.baseline import Tally, has_baseline
 from aiperf_hpc.replica.engines.base import Engine, RankEngine
-from aiperf_hpc.replica.host import Host, Workers
-from aiperf_hpc.replica.node_check import checked_engine
-from aiperf_hpc.replica.parallel.collectives.base import RankLostError
+from aiperf_hpc.replica.host import Host, Workers, checked_engine
+from aiperf_hpc.replica.parallel.collectives import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
-from aiperf_hpc.replica.parallel.leader import LeadingBaseline, LeadingDataset, LeadingEngine
-from aiperf_hpc.replica.runtime.stopping import RunClock, StopFlag
-from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingTally
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
@@ -146,8 +143,7 @@ class Replica:
             self._measure_peak(journal, local_rank)
             # Concurrently with loading the dataset: vendor tools may need seconds.
             described = background.submit(self._describe, journal)
-            loaded = host.dataset(self._manifest)
-            dataset = loaded.dataset
+            dataset, copy = host.dataset(self._manifest)
             facts = facts_of(machine.versions, dataset.info, config.seed)
             ranks.handshake(facts, str(self._who.incarnation), probe=engine.probe())
             imported = self._record_modules(journal)
@@ -160,8 +156,8 @@ class Replica:
                     dataset=dataset.info,
                     memory_limit_bytes=memory.bytes,
                     memory_holds_copies=memory.holds_copies,
-                    staged_seconds=loaded.staged_seconds,
-                    staged_bytes=loaded.staged_bytes,
+                    staged_seconds=copy.seconds,
+                    staged_bytes=copy.bytes,
                 )
             )
             trainer, builder = self._trainer_and_builder(
@@ -296,7 +292,7 @@ class Replica:
             lambda problem: context.journal.append(records.CompilerFailed(problem=problem)),
         )
         together_data = LeadingDataset(dataset, together)
-        baseline = LeadingBaseline(objective, dataset.info, together) if measured else None
+        baseline = LeadingTally(objective, dataset.info, together) if measured else None
         trainer = Trainer(context, together_data, objective.quality, memory, checkpoints, baseline)
         return trainer, SeveralRanksBuilder(context, leading, together_data, trainer)
 
@@ -309,12 +305,12 @@ class Replica:
     def _beat(self, journal: JournalWriter, workers: Workers) -> None:
         """Record a heartbeat and restart search workers that have exited."""
         workers.revive()
-        usage = self._host.usage()
+        cpu_percent, memory_bytes = self._host.usage()
         waiting = self._patience.waiting
         beat = records.Heartbeat(
             phase=self._watch.phase,
-            cpu_percent=usage.cpu_percent,
-            memory_bytes=usage.memory_bytes,
+            cpu_percent=cpu_percent,
+            memory_bytes=memory_bytes,
             storage_wait_seconds=self._patience.waited,
             storage_waiting=waiting.reason if waiting is not None else "",
         )

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.errors import AIPerfError, EngineError
 from aiperf_hpc.replica.parallel.binding import share_cores
-from aiperf_hpc.replica.parallel.collectives import CLASSES, join
-from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective
+from aiperf_hpc.replica.parallel.collectives import CLASSES, Buffer, Collective, join
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import print_in_any_locale, warn
 

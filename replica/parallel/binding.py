@@ -15,7 +15,7 @@ from aiperf_hpc.config import ReplicaConfig
 from aiperf_hpc.errors import PreflightError
 from aiperf_hpc.host.machine import BOUND, NONE, VARIABLES, VisibleDevices
 from aiperf_hpc.host.schedulers import SCHEDULERS, current, node_name
-from aiperf_hpc.replica.parallel.collectives.base import Collective
+from aiperf_hpc.replica.parallel.collectives import Collective
 from aiperf_hpc.system.accelerators import amd, nvidia
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import ROOT, AbsentError, cpus_of, text_or_none

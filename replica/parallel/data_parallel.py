@@ -29,7 +29,7 @@ from aiperf_hpc.replica.engines.base import (
     RankNetwork,
     evaluated,
 )
-from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Copies, PendingSum
+from aiperf_hpc.replica.parallel.collectives import Buffer, Collective, Copies, PendingSum
 from aiperf_hpc.run.records import StepTimes
 from aiperf_hpc.trial import StepPart
 

@@ -1,23 +1,33 @@
-"""Rank 0's network, engine and dataset, which announce every call to all ranks."""
+"""Rank 0, which announces every call to all ranks, and the ranks that follow it."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from aiperf_hpc.errors import AIPerfError, EngineError, without_frames
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import EvaluationSums, NetworkState, OptimizerState, RankEngine
-from aiperf_hpc.replica.parallel.collectives.base import Collective
+from aiperf_hpc.replica.parallel.collectives import Collective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork, RankDataset
-from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder, Uncompiled, ignored
-from aiperf_hpc.replica.parallel.protocol import Announce, BuildRequest, Command, Warmup
+from aiperf_hpc.replica.parallel.network_builder import (
+    BuildRequest,
+    Command,
+    NetworkBuilder,
+    Uncompiled,
+    Warmup,
+    announce,
+    ignored,
+    next_command,
+)
 from aiperf_hpc.run.records import BaselineMeasured
+from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import DatasetInfo
 
 AGREE_SECONDS = 1.0
@@ -30,7 +40,7 @@ class LeadingNetwork:
     """Rank 0's network: announces each call, then executes it."""
 
     network: DataParallelNetwork
-    announce: Announce
+    collective: Collective
 
     def __post_init__(self) -> None:
         self._agreed = -math.inf
@@ -40,7 +50,7 @@ class LeadingNetwork:
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Calibrate on all ranks with the next training batch."""
-        self.announce(Command.CALIBRATE)
+        announce(self.collective, Command.CALIBRATE)
         return self.network.calibrate(lambda: batch)
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
@@ -49,22 +59,22 @@ class LeadingNetwork:
         agreed = now - self._agreed >= AGREE_SECONDS
         if agreed:
             self._agreed = now
-        self.announce(Command.TRAIN_STEP, learning_rate, agreed)
+        announce(self.collective, Command.TRAIN_STEP, learning_rate, agreed)
         self.network.train_step(lambda: batch, learning_rate, agreed=agreed)
 
     def drain_training(self) -> float:
         """Return the mean loss of all ranks since the last call."""
-        self.announce(Command.DRAIN_TRAINING)
+        announce(self.collective, Command.DRAIN_TRAINING)
         return self.network.drain_training()
 
     def evaluate_step(self, batch: Batch) -> None:
         """Evaluate one batch on all ranks; ``batch`` is rank 0's shard."""
-        self.announce(Command.EVALUATE_STEP)
+        announce(self.collective, Command.EVALUATE_STEP)
         self.network.evaluate_step(lambda: batch)
 
     def drain_evaluation(self) -> EvaluationSums:
         """Return the sums of all ranks."""
-        self.announce(Command.DRAIN_EVALUATION)
+        announce(self.collective, Command.DRAIN_EVALUATION)
         return self.network.drain_evaluation()
 
     def weights(self) -> Weights:
@@ -77,7 +87,7 @@ class LeadingNetwork:
 
     def close(self) -> None:
         """Free the network on all ranks."""
-        self.announce(Command.CLOSE)
+        announce(self.collective, Command.CLOSE)
         self.network.close()
 
 
@@ -95,19 +105,9 @@ class LeadingEngine:
             uncompiled: called with the reason if this rank cannot compile a network ahead.
         """
         self._collective = collective
-        self._announce = Announce(collective)
         self._builder = NetworkBuilder(engine, collective, uncompiled)
         self._numbers = itertools.count()
-        self.name = engine.name
-        self.objective = engine.objective
-        self.versions = engine.versions
-        self.accelerators = engine.accelerators
-        self.memory_bytes = engine.memory_bytes
         self.warms_alone = engine.warms_alone
-
-    def compile_ahead(self, state: NetworkState) -> str:
-        """Do nothing: each rank compiles when it builds a network."""
-        return ""
 
     def build(self, state: NetworkState) -> LeadingNetwork:
         """Build a network on all ranks.
@@ -136,9 +136,9 @@ class LeadingEngine:
         self._builder.begin(number, request, built)
 
         def take() -> LeadingNetwork:
-            self._announce(Command.TAKE_NETWORK, number)
+            announce(self._collective, Command.TAKE_NETWORK, number)
             network = self._builder.take(number)
-            return LeadingNetwork(network, self._announce)
+            return LeadingNetwork(network, self._collective)
 
         return take
 
@@ -148,34 +148,110 @@ class LeadingDataset(RankDataset):
 
     def __init__(self, dataset: Dataset, collective: Collective) -> None:
         super().__init__(dataset, Part(collective.rank, collective.size))
-        self._announce = Announce(collective)
+        self._collective = collective
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rank 0's shard of every batch of an epoch."""
-        self._announce(Command.TRAIN, epoch, batch_size, seed)
+        announce(self._collective, Command.TRAIN, epoch, batch_size, seed)
         return super().train(epoch, batch_size, seed)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rank 0's shard of every batch of the validation samples."""
-        self._announce(Command.VALIDATION, batch_size)
+        announce(self._collective, Command.VALIDATION, batch_size)
         return super().validation(batch_size)
 
 
-class LeadingBaseline:
-    """The baseline over all ranks' shards; see ``data.baseline.Baseline``."""
+class LeadingTally(Tally):
+    """The baseline over all ranks' shards."""
 
     def __init__(self, objective: Objective, info: DatasetInfo, collective: Collective) -> None:
-        self._tally = Tally(objective, info)
+        super().__init__(objective, info)
         self._collective = collective
-        self._announce = Announce(collective)
 
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Observe the targets of the last announced evaluation on all ranks."""
-        self._announce(Command.WATCH_TARGETS)
-        return self._tally.watched(batches)
+        announce(self._collective, Command.WATCH_TARGETS)
+        return super().watched(batches)
 
     def measured(self) -> BaselineMeasured:
         """Return the baseline from the totals of all ranks."""
-        self._announce(Command.SUM_TARGETS)
-        self._collective.allreduce_sum(self._tally.totals)
-        return self._tally.measured()
+        announce(self._collective, Command.SUM_TARGETS)
+        self._collective.allreduce_sum(self.totals)
+        return super().measured()
+
+
+def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
+    """Execute rank 0's commands until it announces the end."""
+    follower = _Follower(engine, dataset, collective)
+    while True:
+        command, numbers = next_command(collective)
+        if command is Command.END:
+            return
+        try:
+            follower.do(command, numbers)
+        except AIPerfError as error:
+            # All ranks get the failure, and rank 0 decides about the trial.
+            warn(f"rank {collective.rank}: {error}")
+            without_frames(error)
+
+
+class _Follower:
+    """Current network and epoch of a following rank."""
+
+    def __init__(self, engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
+        self._collective = collective
+        self._dataset = RankDataset(dataset, Part(collective.rank, collective.size))
+        self._builder = NetworkBuilder(engine, collective)
+        self._network: DataParallelNetwork | None = None
+        self._batches: Iterator[Batch] = iter(())
+        self._objective = engine.objective
+        self._tally: Tally | None = None
+
+    def do(self, command: Command, numbers: Sequence[float]) -> None:
+        """Execute one command. Raises AIPerfError if it failed on any rank."""
+        match command:
+            case Command.BUILD:
+                number, head_bytes = map(int, numbers[:2])
+                self._builder.begin(number, BuildRequest.received(self._collective, head_bytes))
+            case Command.TAKE_NETWORK:
+                self._network = None
+                self._network = self._builder.take(int(numbers[0]))
+            case Command.TRAIN:
+                epoch, batch_size, seed = map(int, numbers)
+                self._batches = self._dataset.train(epoch, batch_size, seed)
+            case Command.VALIDATION:
+                self._batches = self._dataset.validation(int(numbers[0]))
+            case Command.WATCH_TARGETS:
+                self._tally = Tally(self._objective, self._dataset.info)
+                self._batches = self._tally.watched(self._batches)
+            case Command.SUM_TARGETS if self._tally is not None:
+                self._collective.allreduce_sum(self._tally.totals)
+            case _ if self._network is None:
+                raise EngineError("there is no network: it could not be built")
+            case Command.CALIBRATE:
+                self._network.calibrate(self._peek)
+            case Command.TRAIN_STEP:
+                self._network.train_step(self._take, numbers[0], agreed=bool(numbers[1]))
+            case Command.DRAIN_TRAINING:
+                self._network.drain_training()
+            case Command.EVALUATE_STEP:
+                self._network.evaluate_step(self._take)
+            case Command.DRAIN_EVALUATION:
+                self._network.drain_evaluation()
+            case Command.CLOSE:
+                closed, self._network = self._network, None
+                closed.close()
+                if closed.failure is not None:  # Rank 0 took its own batch first.
+                    raise closed.failure
+
+    def _take(self) -> Batch:
+        batch = next(self._batches, None)
+        if batch is None:
+            raise EngineError("rank 0 asks for more batches than the epoch has")
+        return batch
+
+    def _peek(self) -> Batch:
+        """Return the next batch without consuming it."""
+        batch = self._take()
+        self._batches = itertools.chain((batch,), self._batches)
+        return batch

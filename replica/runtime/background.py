@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 
 NICENESS = 10
 """Niceness of background jobs."""
 
 
-@contextmanager
-def background_thread() -> Iterator[Executor]:
-    """Provide an executor with one low-priority thread; all jobs have ended after the block."""
-    with ThreadPoolExecutor(1, "background", lower_priority) as executor:
-        yield executor
+def background_thread() -> ThreadPoolExecutor:
+    """Return an executor with one low-priority thread; all jobs have ended after its block."""
+    return ThreadPoolExecutor(1, "background", lower_priority)
 
 
 def lower_priority() -> None:

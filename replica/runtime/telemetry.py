@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -20,25 +19,20 @@ from aiperf_hpc.telemetry.sampler import sampled
 from aiperf_hpc.telemetry.values import Equipment, Sample
 
 
-class Totals(NamedTuple):
-    """Resource usage of a process tree."""
-
-    cpu_seconds: float
-    """User and system time in seconds. The time of an exited process is kept by the parent that
-    waited for it. Processes that outlive their parent, or were never waited for, leave the tree
-    with their time."""
-    memory_bytes: int
-    """Sum of the resident set sizes; shared memory counts once per process."""
-
-
 class ProcessTree:
     """A process and its current descendants."""
 
     def __init__(self, root: psutil.Process) -> None:
         self._root = root
 
-    def totals(self) -> Totals:
-        """Return CPU time and memory of all members in one pass."""
+    def totals(self) -> tuple[float, int]:
+        """Return CPU time in seconds and memory in bytes of all members, in one pass.
+
+        The CPU time is user and system time. That of an exited process is kept by the parent that
+        waited for it. Processes that outlive their parent, or were never waited for, leave the tree
+        with their time. The memory is the sum of the resident set sizes; shared memory counts once
+        per process.
+        """
         seconds, memory = 0.0, 0
         for member in self._members():
             with suppress(psutil.NoSuchProcess):  # It exited after it was listed.
@@ -46,7 +40,7 @@ class ProcessTree:
                 seconds += times.user + times.system
                 seconds += times.children_user + times.children_system
                 memory += member.memory_info().rss
-        return Totals(seconds, memory)
+        return seconds, memory
 
     def _members(self) -> Iterator[psutil.Process]:
         yield self._root

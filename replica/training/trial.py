@@ -58,7 +58,7 @@ class TrialProgress(Value):
     losses: tuple[float, ...] = ()
     """Validation loss after each epoch; empty in checkpoints of earlier versions."""
     train_losses: tuple[float, ...] = ()
-    """Mean training losses of the last epoch by interval (``credit.IntervalLosses``); empty in
+    """Mean training losses of the last epoch by interval (``trainer.IntervalLosses``); empty in
     checkpoints of earlier versions."""
     validation_losses: tuple[float, ...] = ()
     """Mean validation losses of the last epoch by interval; empty in checkpoints of earlier

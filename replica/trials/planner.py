@@ -1,4 +1,4 @@
-"""The planner: the initial graph first, then one candidate per round.
+"""The planner: the initial graph first, then one candidate of the candidate queue per round.
 
 Warm-up rounds train their candidate once and extrapolate its accuracy. Later rounds train their
 candidate several times, with hyperparameters chosen by TPE.
@@ -18,7 +18,7 @@ from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import from_data, grow_with_weights, resize_inserted
 from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
-from aiperf_hpc.morphism.weights.weight_file import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights, load_checkpoint
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.trial import (
@@ -30,10 +30,11 @@ from aiperf_hpc.replica.training.trial import (
     TrialResult,
     configured_hyperparameters,
 )
-from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
 from aiperf_hpc.replica.trials.hpo import Hpo
-from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.history import Proposal, RunHistory, Trial
+from aiperf_hpc.run.liveness import LISTING_SECONDS
 from aiperf_hpc.run.paths import seed_of
+from aiperf_hpc.run.records import ProposalRejected
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TrialState
 
 
@@ -351,3 +352,50 @@ class Planner:
             f"{self._name}-t{number}",
             seed_of(self._context.config.seed, self._name, "trial", number),
         )
+
+
+class CandidateQueue:
+    """Candidate queue of a replica, first in, first out."""
+
+    def __init__(self, context: ReplicaContext, history: RunHistory) -> None:
+        self._context = context
+        self._history = history
+
+    def take(self) -> Candidate | None:
+        """Return the oldest candidate that can be loaded, or None if the queue is empty.
+
+        A candidate whose file is damaged, or missing for longer than the file system's listing
+        may lag, is rejected in the journal.
+        """
+        self._history.refresh(self._context.replica)
+        for proposal in self._history.pending(self._context.replica):
+            path = self._context.paths.candidate(proposal.id)
+            there = self._context.exists(path)
+            if not there and self._context.clock.utc() - proposal.utc < LISTING_SECONDS:
+                continue
+            try:
+                return self._load(proposal)
+            except CheckpointError as error:
+                self._context.journal.append(
+                    ProposalRejected(proposal=proposal.id, reason=str(error))
+                )
+        return None
+
+    def _load(self, proposal: Proposal) -> Candidate:
+        proposed = proposal.proposed
+        path = self._context.paths.candidate(proposal.id)
+        warnings: list[str] = []
+        graph, weights = load_checkpoint(path, self._context.retry, warnings.append)
+        if graph.hash != proposed.graph:
+            raise CheckpointError(
+                f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
+            )
+        for problem in warnings:
+            self._context.report(path, problem, remedy="the candidate is used")
+        steps = tuple(from_data(data) for data in proposed.morphisms)
+        return Candidate(graph, weights, proposed.parent, proposal.id, steps)
+
+    def discard(self, candidate: Candidate) -> None:
+        """Delete the stored weights of a trained candidate; its graph is kept."""
+        if candidate.proposal is not None:
+            self._context.delete(self._context.paths.candidate(candidate.proposal))

@@ -11,8 +11,8 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import RankEngine
-from aiperf_hpc.replica.parallel.follower import follow
-from aiperf_hpc.replica.parallel.protocol import Announce, Command
+from aiperf_hpc.replica.parallel.leader import follow
+from aiperf_hpc.replica.parallel.network_builder import Command, announce
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def followed(ranks: int, engine: Callable[[], RankEngine], data: Dataset) -> Ite
     for thread in threads:
         thread.start()
     yield own
-    Announce(own)(Command.END)
+    announce(own, Command.END)
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()

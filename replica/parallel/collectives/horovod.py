@@ -20,7 +20,7 @@ import numpy as np
 from horovod.common.exceptions import HorovodInternalError
 
 from aiperf_hpc.replica.engines.base import first_line
-from aiperf_hpc.replica.parallel.collectives import base
+from aiperf_hpc.replica.parallel import collectives as base
 
 
 class HorovodCollective(base.Collective):

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from aiperf_hpc.replica.parallel.collectives import base
+from aiperf_hpc.replica.parallel import collectives as base
 
 SPIN_SECONDS = 0.002
 """Seconds for which a rank polls for a command without pause, longer than a training step."""

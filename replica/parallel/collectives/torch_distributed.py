@@ -16,7 +16,7 @@ import torch.distributed as dist
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.host.schedulers import SCHEDULERS, current, task
 from aiperf_hpc.replica.engines.base import first_line
-from aiperf_hpc.replica.parallel.collectives import base
+from aiperf_hpc.replica.parallel import collectives as base
 
 DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
 """Backend of each device type; AMD's devices are called cuda too, and use RCCL."""

@@ -20,15 +20,14 @@ from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.morphism.weights.weight_file import Warn
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
-from aiperf_hpc.replica.context import ReplicaContext
-from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.context import ReplicaContext, StopFlag
+from aiperf_hpc.replica.data import Dataset, load_dataset
+from aiperf_hpc.replica.data.staging import LocalCopy
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.host import Host, Usage
-from aiperf_hpc.replica.node_check import Loaded, package_versions
+from aiperf_hpc.replica.host import Host, package_versions
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica
-from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.worker import serve
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
@@ -145,8 +144,9 @@ class SimulatedHost(Host):
     def check(self, manifest: RunManifest) -> None:
         """Check nothing: there is only one environment."""
 
-    def dataset(self, manifest: RunManifest) -> Loaded:
-        return Loaded(load_dataset(manifest.config.dataset, len(self.cores)))
+    def dataset(self, manifest: RunManifest) -> tuple[Dataset, LocalCopy]:
+        config = manifest.config.dataset
+        return load_dataset(config, len(self.cores)), LocalCopy(config)
 
     def file_clock(self, folder: Path) -> None:
         """Return no file clock: files have timestamps in real time."""
@@ -160,9 +160,9 @@ class SimulatedHost(Host):
     def available_bytes(self, ranks: int) -> int:
         return int((self._cluster.manifest.config.engine.memory_limit_gib or DEFAULT_GIB) * 2**30)
 
-    def usage(self) -> Usage:
+    def usage(self) -> tuple[float, int]:
         """Return zero usage."""
-        return Usage(0.0, 0)
+        return 0.0, 0
 
     @contextmanager
     def every(

@@ -10,8 +10,7 @@ import time
 
 import numpy as np
 
-from aiperf_hpc.replica.parallel.collectives import join
-from aiperf_hpc.replica.parallel.collectives.base import Collective
+from aiperf_hpc.replica.parallel.collectives import Collective, join
 
 LATE_SECONDS = 0.3
 """The time by which the last rank comes later to a barrier than the others."""

@@ -20,10 +20,9 @@ from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine, NetworkState
 from aiperf_hpc.replica.parallel.collectives import join
-from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
-from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
-from aiperf_hpc.replica.parallel.protocol import Announce, Command
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, follow
+from aiperf_hpc.replica.parallel.network_builder import Command, announce
 from aiperf_hpc.trial import Hyperparameters
 
 GRAPH = Graph(
@@ -47,7 +46,9 @@ USED = Hyperparameters(
 )
 
 
-def train(engine: Engine, dataset: Dataset) -> tuple[Weights, list[float], list[int]]:
+def train(
+    engine: Engine | LeadingEngine, dataset: Dataset
+) -> tuple[Weights, list[float], list[int]]:
     """Train one epoch and evaluate; the last batches are smaller than the others."""
     network = engine.build(
         NetworkState(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
@@ -66,7 +67,9 @@ def train(engine: Engine, dataset: Dataset) -> tuple[Weights, list[float], list[
     return weights, said, sums.predictions.tolist()
 
 
-def trained_in_two_lives(engine: Engine, dataset: Dataset, optimizer: str) -> Weights:
+def trained_in_two_lives(
+    engine: Engine | LeadingEngine, dataset: Dataset, optimizer: str
+) -> Weights:
     """Train half an epoch, and the other half from the weights and the state after it."""
     used = USED.model_copy(
         update={"optimizer": optimizer, "weight_decay": 0.1, "max_gradient_norm": 0.5}
@@ -85,7 +88,7 @@ def trained_in_two_lives(engine: Engine, dataset: Dataset, optimizer: str) -> We
     return weights
 
 
-def calibrated(engine: Engine, dataset: Dataset) -> tuple[str, ...]:
+def calibrated(engine: Engine | LeadingEngine, dataset: Dataset) -> tuple[str, ...]:
     """Train one epoch with batch normalisation inserted; that the ranks agree is checked there."""
     rng = np.random.default_rng(0)
     grown = grow_with_weights(GRAPH, initial_weights(GRAPH, rng), [Deeper("one_relu", 3)], rng)
@@ -122,7 +125,7 @@ def main() -> None:
         together, said, predicted = train(*leading)
         names = calibrated(*leading)
         others = {name: trained_in_two_lives(*leading, name) for name in optimizers}
-        Announce(ranks.collective)(Command.END)
+        announce(ranks.collective, Command.END)
         alone, expected, predicted_alone = train(engine, dataset)
         worst = max(error(together[name], alone[name]) for name in alone)
         errors: dict[str, float] = {}

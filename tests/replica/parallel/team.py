@@ -30,11 +30,9 @@ from aiperf_hpc.replica.engines.base import (
     checksum,
     evaluated,
 )
-from aiperf_hpc.replica.parallel.collectives.base import Array
-from aiperf_hpc.replica.parallel.follower import follow
-from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
-from aiperf_hpc.replica.parallel.network_builder import ignored
-from aiperf_hpc.replica.parallel.protocol import Announce, Command, Warmup
+from aiperf_hpc.replica.parallel.collectives import Array
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork, follow
+from aiperf_hpc.replica.parallel.network_builder import Command, Warmup, announce, ignored
 from aiperf_hpc.trial import Hyperparameters
 
 GRAPH = two_stems()
@@ -229,7 +227,7 @@ class Team:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            Announce(self.collectives[0])(Command.END)
+            announce(self.collectives[0], Command.END)
         else:
             self.collectives[0].table.barrier.abort()
         for thread in self.threads:

@@ -16,12 +16,13 @@ from tests.replica.parallel.threads import Table, Threads, run_on_ranks
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.replica.parallel.collectives import CLASSES, load_collective
-from aiperf_hpc.replica.parallel.collectives.base import (
+from aiperf_hpc.replica.parallel.collectives import (
     ALIGNED_BYTES,
     ALONE,
+    CLASSES,
     BufferPool,
     aligned,
+    load_collective,
     on_host,
 )
 from aiperf_hpc.replica.parallel.collectives.torch_distributed import meeting_point

@@ -28,7 +28,7 @@ from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.parallel import data_parallel, leader
-from aiperf_hpc.replica.parallel.leader import LeadingBaseline
+from aiperf_hpc.replica.parallel.leader import LeadingTally
 from aiperf_hpc.trial import StepPart
 
 FULL = OutOfMemoryError("no memory left")
@@ -107,7 +107,7 @@ def test_a_calibration_that_fails_on_one_rank_fails_on_all(rank: int) -> None:
 def test_a_baseline_is_measured_on_the_samples_of_all_ranks(size: int) -> None:
     with Team(size) as team:
         network = build(team)
-        baseline = LeadingBaseline(CLASSIFICATION, team.dataset.info, team.collectives[0])
+        baseline = LeadingTally(CLASSIFICATION, team.dataset.info, team.collectives[0])
         for batch in baseline.watched(team.dataset.validation(8)):
             network.evaluate_step(batch)
         assert network.drain_evaluation().samples == 20

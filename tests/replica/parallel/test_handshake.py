@@ -15,13 +15,13 @@ from tests.replica.parallel.threads import Table, Threads, run_ranks
 from tests.support.fakes import FakeDataset
 
 from aiperf_hpc.errors import AIPerfError, DatasetError, EngineError
-from aiperf_hpc.replica.parallel.collectives import torch_distributed
-from aiperf_hpc.replica.parallel.collectives.base import (
+from aiperf_hpc.replica.parallel.collectives import (
     ALONE,
     Alone,
     Buffer,
     PendingSum,
     RankLostError,
+    torch_distributed,
 )
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
 

@@ -17,10 +17,9 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.torch.network import TorchNetwork
-from aiperf_hpc.replica.parallel.collectives.base import PendingSum
-from aiperf_hpc.replica.parallel.follower import follow
-from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
-from aiperf_hpc.replica.parallel.protocol import Announce, Command
+from aiperf_hpc.replica.parallel.collectives import PendingSum
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, follow
+from aiperf_hpc.replica.parallel.network_builder import Command, announce
 
 
 class Tensors(Threads):
@@ -57,7 +56,7 @@ def test_a_rank_without_memory_fails_the_trial_on_all_ranks(
         # Both ranks are at the same batch, and continue.
         network.train_step(second, 0.1)
         network.close()
-        Announce(ranks[0])(Command.END)
+        announce(ranks[0], Command.END)
     except BaseException:
         table.barrier.abort()
         raise

@@ -13,12 +13,12 @@ from tests.support.networks import two_stems
 
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines.base import NetworkState, OptimizerState
-from aiperf_hpc.replica.parallel.collectives.base import Collective
-from aiperf_hpc.replica.parallel.protocol import (
-    Announce,
+from aiperf_hpc.replica.parallel.collectives import Collective
+from aiperf_hpc.replica.parallel.network_builder import (
     BuildRequest,
     Command,
     Warmup,
+    announce,
     next_command,
 )
 from aiperf_hpc.trial import Hyperparameters
@@ -48,7 +48,7 @@ def received(send: Callable[[Collective], None], receive: Callable[[Collective],
     ("command", "numbers"), [(Command.TRAIN, [3, 64, 2**52 + 1]), (Command.TRAIN_STEP, [0.1])]
 )
 def test_a_command_arrives_with_its_arguments(command: Command, numbers: list[float]) -> None:
-    found = received(lambda collective: Announce(collective)(command, *numbers), next_command)
+    found = received(lambda collective: announce(collective, command, *numbers), next_command)
     assert found == (command, [*numbers, 0, 0][:3])
 
 

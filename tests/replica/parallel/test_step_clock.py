@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf_hpc.replica.parallel.collectives.base import Copies
+from aiperf_hpc.replica.parallel.collectives import Copies
 from aiperf_hpc.replica.parallel.data_parallel import PARTS, StepClock
 from aiperf_hpc.trial import StepPart
 

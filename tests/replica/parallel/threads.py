@@ -13,7 +13,7 @@ import pytest
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.primary.launchers.base import rank_starter
-from aiperf_hpc.replica.parallel.collectives.base import Array, Collective, Copies, PendingSum
+from aiperf_hpc.replica.parallel.collectives import Array, Collective, Copies, PendingSum
 
 
 def run_ranks(run: Callable[[int], object], ranks: Iterable[int]) -> None:
