@@ -36,7 +36,6 @@ from aiperf_hpc.host.schedulers import SCHEDULERS, job_variable, node_name
 from aiperf_hpc.integrity.imports import find_imports
 from aiperf_hpc.integrity.release import FILES, current_package_digest, package_digest
 from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
-from aiperf_hpc.morphism.weights.weight_file import Warn
 from aiperf_hpc.replica.context import StopFlag
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
@@ -47,7 +46,7 @@ from aiperf_hpc.replica.engines.peaks import rank_peak
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.kernel_caches import PREFIX
 from aiperf_hpc.replica.runtime.telemetry import node_telemetry, replica_tree
-from aiperf_hpc.replica.trials.hpo import StudyLog
+from aiperf_hpc.replica.trials.hpo import StudyLog, Warn
 from aiperf_hpc.run.clocks import ClockReading, Clocks, read_clock, read_clocks
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal_digest import JournalDigest, published

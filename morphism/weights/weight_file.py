@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -30,8 +30,6 @@ from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 from aiperf_hpc.untrusted.files import bytes_of, regular_descriptor
 
 Array = NDArray[np.float32]
-Warn = Callable[[str], None]
-"""Called with a one-line warning about a file that can still be used."""
 
 _CONTENTS = "contents"
 """Name of the only text in the header; the library would write several in random order."""
@@ -53,10 +51,6 @@ class Contents(NamedTuple):
     arrays: Mapping[str, Array]
 
 
-def ignore(_: str) -> None:
-    """Ignore the warning."""
-
-
 def save_checked(
     path: Path,
     arrays: Mapping[str, Array],
@@ -75,16 +69,13 @@ def serialized(arrays: Mapping[str, Array], texts: Mapping[str, str]) -> bytes:
     return save_tensors(tensors, {_CONTENTS: json.dumps(header, sort_keys=True)})
 
 
-def load_checked(
-    path: Path, texts: Collection[str], retry: Retry = no_retry, warn: Warn = ignore
-) -> Contents:
+def load_checked(path: Path, texts: Collection[str], retry: Retry = no_retry) -> Contents:
     """Read a file.
 
     Args:
         path: path of the file.
         texts: names of the texts in the file.
         retry: retry policy of the read; a BackoffRetry waits while the storage is unavailable.
-        warn: called if the file has an earlier format without checksums.
 
     Raises:
         CheckpointError: the file is missing or damaged; the message names the damaged part.
@@ -99,12 +90,9 @@ def load_checked(
         if found.keys() != set(texts):
             raise ValueError(f"its header names {sorted(found)}, not {sorted(texts)}")
         contents = Contents(found, load_tensors(content))
-        if stored is not None:
-            _compare(stored, _checksums(contents))
+        _compare(stored, _checksums(contents))
     except (ValueError, KeyError, SafetensorError) as error:
         raise damaged(path, error) from None
-    if stored is None:
-        warn(f"the checkpoint {path} has no checksums, so damage could not be detected")
     return contents
 
 
@@ -158,12 +146,10 @@ def damaged(path: Path, error: object) -> CheckpointError:
     return CheckpointError(f"the checkpoint {path} is damaged: {' '.join(what.split())}")
 
 
-def _header(content: bytes) -> tuple[dict[str, str], dict[str, str] | None]:
-    """Return the texts and the checksums of a file; checksums are None in the earlier format."""
+def _header(content: bytes) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts and the checksums of a file."""
     metadata = _metadata(content)
-    if _CONTENTS not in metadata:
-        return metadata, None
-    contents = _parsed(metadata.pop(_CONTENTS))
+    contents = _parsed(metadata.pop(_CONTENTS, "null"))
     found = [contents.pop(key, None) if isinstance(contents, dict) else None for key in _PARTS]
     texts, checksums = map(_texts, found)
     if metadata or contents or texts is None or checksums is None:
@@ -315,20 +301,17 @@ def save_checkpoint(
     save_checked(path, weights, {"graph": graph.to_json()}, sync)
 
 
-def load_checkpoint(
-    path: Path, retry: Retry = no_retry, warn: Warn = ignore
-) -> tuple[Graph, Weights]:
+def load_checkpoint(path: Path, retry: Retry = no_retry) -> tuple[Graph, Weights]:
     """Read a checkpoint and verify its checksums.
 
     Args:
         path: path of the file.
         retry: retry policy of the read; a BackoffRetry waits while the storage is unavailable.
-        warn: called if the file has an earlier format without checksums.
 
     Raises:
         CheckpointError: the file is missing or damaged, or its weights do not fit its graph.
     """
-    texts, weights = load_checked(path, ("graph",), retry, warn)
+    texts, weights = load_checked(path, ("graph",), retry)
     return stored_graph(path, texts["graph"], weights), weights
 
 

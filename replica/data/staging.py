@@ -25,14 +25,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import psutil
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_dataset_manifest
-from aiperf_hpc.earlier_names import DATASET, renamed
 from aiperf_hpc.errors import DatasetError, reason_of, restated
 from aiperf_hpc.formatting import size
 from aiperf_hpc.host.processes import ProcessId, in_background, this_process
@@ -78,12 +77,6 @@ class Plan(Value):
     """Numbers of training and validation shards."""
     storage_format: StorageFormat = "jpeg"
     """Format of stored images."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever was recorded
-        """Convert the earlier name of the storage format."""
-        return renamed(data, DATASET)
 
     def difference(self, other: Plan) -> str | None:
         """Return a text on the difference from another plan, or None if both are equal."""

@@ -15,8 +15,6 @@ from aiperf_hpc.trial import Hyperparameters
 
 ITERATE = "iterate"
 """Slot of the trained parameters of an optimizer that evaluates an average of them."""
-MOMENTUM = "momentum"
-"""The only slot of SGD."""
 STEP = "step"
 """Entry of a state with the number of steps."""
 
@@ -59,15 +57,10 @@ def step_state(steps: int) -> dict[str, Array]:
 
 
 def step_count(state: OptimizerState) -> int:
-    """Return the number of steps in a state; 0 for SGD of earlier versions, which had none.
-
-    Raises EngineError if the state of another optimizer has none.
-    """
-    if STEP in state:
-        return round(float(state[STEP].item()))
-    if not all(key.startswith(f"{MOMENTUM}:") for key in state):
+    """Return the number of steps in a state. Raises EngineError if it has none."""
+    if STEP not in state:
         raise _missing(state, STEP)
-    return 0
+    return round(float(state[STEP].item()))
 
 
 def _missing(state: OptimizerState, missing: str) -> EngineError:

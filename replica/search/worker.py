@@ -89,8 +89,6 @@ class SearchWorker:
         self._gone: dict[str, float] = {}
         """Trials whose weights are missing or damaged despite their records, with the monotonic
         time of the discovery; infinite once it was recorded."""
-        self._warned: set[str] = set()
-        """Problems of checkpoints that are already recorded."""
         self._replacements = knowledge.replacements
         """Number of the digest's replacements when the searcher last began anew."""
         self._recorded_problems = 0
@@ -214,7 +212,7 @@ class SearchWorker:
         if path is None or not self._context.exists(path):
             raise _ParentLostError(choice.parent)
         try:
-            graph, weights = load_checkpoint(path, self._context.retry, self._warn_once)
+            graph, weights = load_checkpoint(path, self._context.retry)
             if graph != choice.graphs[0]:  # Weights are keyed by the names of the graph's nodes.
                 raise damaged(path, f"its graph is not that of trial {choice.parent}")
         except CheckpointError as error:
@@ -228,11 +226,6 @@ class SearchWorker:
         return self._context.retry(
             lambda: self._graphs.save(choice.child), f"the graph of {proposal}"
         )
-
-    def _warn_once(self, problem: str) -> None:
-        if problem not in self._warned:
-            self._warned.add(problem)
-            self._context.journal.append(SearchFailed(reason=problem))
 
     def _find_lineage(self) -> Lineage | None:
         """Return the lineage once this replica has recorded its dataset."""

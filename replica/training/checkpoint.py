@@ -51,20 +51,17 @@ def serialized_training(state: TrainingState) -> bytes:
     return weight_file.serialized(tensors, texts)
 
 
-def load_training(
-    path: Path, retry: Retry = no_retry, warn: weight_file.Warn = weight_file.ignore
-) -> TrainingState:
+def load_training(path: Path, retry: Retry = no_retry) -> TrainingState:
     """Read a checkpoint, and verify its checksums.
 
     Args:
         path: checkpoint file.
         retry: retries failed reads; a BackoffRetry waits while the storage is unavailable.
-        warn: called if the file has no checksums, as those of earlier versions.
 
     Raises:
         CheckpointError: the file is missing or damaged.
     """
-    texts, tensors = weight_file.load_checked(path, ("graph", "course"), retry, warn)
+    texts, tensors = weight_file.load_checked(path, ("graph", "course"), retry)
     try:
         progress = TrialProgress.model_validate_json(texts["course"])
     except ValidationError as error:

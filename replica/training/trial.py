@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from pydantic import AliasChoices, Field
-
 from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import OutOfMemoryError, without_frames
 from aiperf_hpc.graph import Graph
@@ -50,19 +48,17 @@ class TrialProgress(Value):
     trial: str
     epochs: int = 0
     """Number of completed and evaluated epochs."""
-    values: tuple[float, ...] = Field((), validation_alias=AliasChoices("values", "accuracies"))
-    """Objective value after each epoch; earlier versions recorded accuracies only."""
+    values: tuple[float, ...] = ()
+    """Objective value after each epoch."""
     lowest_loss: float = float("inf")
     since_lowest: int = 0
     """Number of epochs since the lowest validation loss."""
     losses: tuple[float, ...] = ()
-    """Validation loss after each epoch; empty in checkpoints of earlier versions."""
+    """Validation loss after each epoch."""
     train_losses: tuple[float, ...] = ()
-    """Mean training losses of the last epoch by interval (``trainer.IntervalLosses``); empty in
-    checkpoints of earlier versions."""
+    """Mean training losses of the last epoch by interval (``trainer.IntervalLosses``)."""
     validation_losses: tuple[float, ...] = ()
-    """Mean validation losses of the last epoch by interval; empty in checkpoints of earlier
-    versions."""
+    """Mean validation losses of the last epoch by interval."""
 
     def after(
         self,

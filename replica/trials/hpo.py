@@ -32,12 +32,13 @@ from aiperf_hpc.config import HpoConfig, Integers, Reals, SpaceConfig
 from aiperf_hpc.errors import StorageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import grow, inserted_spatial_convs, resize_inserted
-from aiperf_hpc.morphism.weights.weight_file import Warn, ignore
 from aiperf_hpc.replica.training.trial import Suggestion
 from aiperf_hpc.run.paths import seed_of, write_whole
-from aiperf_hpc.run.storage import GrowingFile, Retry, no_retry
+from aiperf_hpc.run.storage import GrowingFile, Retry
 from aiperf_hpc.trial import Hyperparameters
 
+Warn = Callable[[str], None]
+"""Called with a one-line warning."""
 Fits = Callable[[Graph, int], bool]
 """Whether a graph can be trained with a batch size on this accelerator."""
 Dimension = Integers | Reals
@@ -277,7 +278,7 @@ class StudyLog(BaseJournalBackend):
     the disk fills. This one also keeps the log in memory, from which a lost file is rewritten.
     """
 
-    def __init__(self, path: Path, retry: Retry = no_retry, warn: Warn = ignore) -> None:
+    def __init__(self, path: Path, retry: Retry, warn: Warn) -> None:
         """Replace the file, if it exists.
 
         Args:

@@ -242,10 +242,7 @@ class Planner:
             if self._was_stored(interrupted):
                 raise CheckpointError(f"the checkpoint {path} is missing")
             return None
-        warnings: list[str] = []
-        saved = load_training(path, self._context.retry, warnings.append)
-        for problem in warnings:
-            self._context.report(path, problem, "the trial is resumed from it")
+        saved = load_training(path, self._context.retry)
         if saved.progress.trial != interrupted.id:
             return None  # The checkpoint of an earlier trial.
         if saved.graph.hash != interrupted.started.graph:
@@ -384,14 +381,11 @@ class CandidateQueue:
     def _load(self, proposal: Proposal) -> Candidate:
         proposed = proposal.proposed
         path = self._context.paths.candidate(proposal.id)
-        warnings: list[str] = []
-        graph, weights = load_checkpoint(path, self._context.retry, warnings.append)
+        graph, weights = load_checkpoint(path, self._context.retry)
         if graph.hash != proposed.graph:
             raise CheckpointError(
                 f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
             )
-        for problem in warnings:
-            self._context.report(path, problem, remedy="the candidate is used")
         steps = tuple(from_data(data) for data in proposed.morphisms)
         return Candidate(graph, weights, proposed.parent, proposal.id, steps)
 

@@ -31,6 +31,7 @@ from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import FIRST, Identity, Incarnation, RunPaths
 from aiperf_hpc.run.search_digest import Digest
+from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.workloads.registry import initial_graph
 
 T = TypeVar("T")
@@ -116,12 +117,13 @@ class Bench:
             of_trainer, self.dataset, self.engine.objective.quality, memory, Immediate()
         )
         kind = OneRankBuilder if background else _InTurn
+        log = StudyLog(self.paths.study("r0", attempt), no_retry, lambda _: None)
         self.rounds = TrialLoop(
             training,
             initial=self.initial,
             trainer=trainer,
             knowledge=RunKnowledge("r0", self.history, Digest(self.paths)),
-            study=optuna.storages.JournalStorage(StudyLog(self.paths.study("r0", attempt))),
+            study=optuna.storages.JournalStorage(log),
             background=background or Immediate(),
             builder=kind(of_trainer, self.engine, self.dataset, trainer, background or Immediate()),
         )

@@ -18,7 +18,6 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.search.run_knowledge import Observations, RunKnowledge
-from aiperf_hpc.morphism.weights.weight_file import Warn
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.replica.context import ReplicaContext, StopFlag
 from aiperf_hpc.replica.data import Dataset, load_dataset
@@ -29,6 +28,7 @@ from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.search.worker import serve
+from aiperf_hpc.replica.trials.hpo import Warn
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest

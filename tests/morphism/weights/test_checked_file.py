@@ -146,17 +146,11 @@ def test_checksums_are_those_of_the_standard(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_from_before_there_were_checksums_is_read_and_says_so(tmp_path: Path) -> None:
-    told: list[str] = []
-    old = tmp_path / "old"
-    old.write_bytes(save(dict(WEIGHTS), {"graph": GRAPH.to_json()}))
-    graph, weights = load_checkpoint(old, warn=told.append)
-    assert graph == GRAPH
-    assert _equal(weights, WEIGHTS)
-    assert told == [f"the checkpoint {old} has no checksums, so damage could not be detected"]
-    save_checkpoint(tmp_path / "new", GRAPH, WEIGHTS)
-    load_checkpoint(tmp_path / "new", warn=told.append)
-    assert len(told) == 1
+def test_a_file_without_checksums_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(save(dict(WEIGHTS), {"graph": GRAPH.to_json()}))
+    with pytest.raises(CheckpointError, match="its header is not that of a checkpoint"):
+        load_checkpoint(other)
 
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:

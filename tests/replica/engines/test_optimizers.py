@@ -348,13 +348,8 @@ def _without_steps(engine: RankEngine, name: str) -> NetworkState:
     return NetworkState(GRAPH, WEIGHTS, hyperparameters(optimizer=name), stored)
 
 
-def test_sgd_resumes_without_a_number_of_steps(engine: RankEngine) -> None:
-    """Earlier versions stored none."""
-    assert engine.build(_without_steps(engine, "sgd")).optimizer_state()["step"] == 0
-
-
-@pytest.mark.parametrize("name", sorted(SETTINGS.keys() - {"sgd"}))
-def test_other_optimizers_need_the_number_of_steps(engine: RankEngine, name: str) -> None:
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_a_state_without_the_number_of_steps_is_refused(engine: RankEngine, name: str) -> None:
     """Adam and LAMB would correct the bias of moments again."""
     with pytest.raises(EngineError, match="not 'step'"):
         engine.build(_without_steps(engine, name))

@@ -294,7 +294,7 @@ def test_a_checkpoint_is_written_after_each_epoch_but_the_last(tmp_path: Path) -
     assert saved.progress == TrialProgress(
         trial="r0-t1",
         epochs=3,
-        accuracies=(0.5, 0.5, 0.5),
+        values=(0.5, 0.5, 0.5),
         lowest_loss=0.8,
         since_lowest=1,
         losses=(0.9, 0.8, 0.85),

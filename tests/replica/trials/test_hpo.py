@@ -20,8 +20,7 @@ from tests.support.networks import two_stems
 from aiperf_hpc.config import HpoConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, grow, inserted_spatial_convs
-from aiperf_hpc.morphism.weights.weight_file import Warn, ignore
-from aiperf_hpc.replica.trials.hpo import Hpo, StudyLog, kernel_choices
+from aiperf_hpc.replica.trials.hpo import Hpo, StudyLog, Warn, kernel_choices
 from aiperf_hpc.run.storage import BackoffRetry, Retry, no_retry
 from aiperf_hpc.trial import Hyperparameters
 
@@ -38,7 +37,7 @@ def hpo_in(
     startup: int = 4,
     largest: int = 10**9,
     retry: Retry = no_retry,
-    warn: Warn = ignore,
+    warn: Warn = lambda _: None,
 ) -> Hpo:
     """Return a study in ``folder`` for a machine with memory for batches up to ``largest``."""
     config = HpoConfig.model_validate({"startup_trials": startup, "space": space or {}})
