@@ -213,7 +213,6 @@ class Workers(Protocol):
 
     def revive(self) -> None:
         """Restart workers that have exited; their journals have the reasons."""
-        ...
 
 
 class Host:
@@ -225,11 +224,6 @@ class Host:
     clock: Clock = SYSTEM
     look_seconds = 1.0
     """Polling interval of the stop file in seconds."""
-    cores: tuple[int, ...]
-    """The logical CPUs that the trainer may use."""
-    pid: int
-    job: str | None
-    """The scheduler's identifier of the replica's job."""
 
     def __init__(self, sharing: int, several_ranks: bool = False) -> None:
         """Detect the host.
@@ -240,8 +234,10 @@ class Host:
         """
         self._sharing = sharing
         self.cores = tuple(sorted(os.sched_getaffinity(0)))
+        """The logical CPUs that the trainer may use."""
         self.pid = os.getpid()
         self.job = job_variable("id")
+        """The scheduler's identifier of the replica's job."""
         self._tree = replica_tree(several_ranks)
         self._cpu_seconds, _ = self._tree.totals()
         self._looked = self.clock.monotonic()

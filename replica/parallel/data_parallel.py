@@ -103,10 +103,9 @@ class StepClock:
     def book(self, part: StepPart) -> None:
         """End a lap and start the next one; copies in it count as copies."""
         now = time.perf_counter()
-        copied_in, copied_out = self._copies.take()
-        self._seconds[StepPart.COPY_IN] += copied_in
-        self._seconds[StepPart.COPY_OUT] += copied_out
-        self._seconds[part] += now - self._since - copied_in - copied_out
+        copied = self._copies.take()
+        self._seconds[StepPart.COPY_IN] += copied
+        self._seconds[part] += now - self._since - copied
         self._since = now
 
     def count(self, *, waited_apart: bool) -> None:

@@ -317,8 +317,7 @@ class _Buffer(threading.local):
     into it.
     """
 
-    def __init__(self) -> None:
-        self.bytes = np.empty(0, np.uint8)
+    bytes = np.empty(0, np.uint8)
 
 
 _buffer = _Buffer()

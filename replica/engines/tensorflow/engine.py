@@ -87,7 +87,7 @@ class TensorFlowNetwork(base.FrameworkNetwork, errors=_named_errors):
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         rate = tf.constant(learning_rate, tf.float32)
-        self._call(Step.TRAIN, *self._tensors(batch), rate)
+        self._call("train", *self._tensors(batch), rate)
         self._steps += 1
 
     def _tensors(self, batch: Batch) -> tuple[Arrays, Arrays]:
@@ -164,7 +164,7 @@ class TensorFlowNetwork(base.FrameworkNetwork, errors=_named_errors):
         self._steps += 1
         if batch.size:
             share = tf.constant(share, tf.float32)
-            ready(self._call(Step.GRADIENTS, *self._tensors(batch), share))
+            ready(self._call("gradients", *self._tensors(batch), share))
         else:
             ready(self.zeros(0))
 
@@ -175,10 +175,10 @@ class TensorFlowNetwork(base.FrameworkNetwork, errors=_named_errors):
 
     def apply(self, buckets: Sequence[base.Buffer], learning_rate: float) -> None:
         (flat,) = buckets
-        self._call(Step.APPLY, _tensor(flat), tf.constant(learning_rate, tf.float32))
+        self._call("apply", _tensor(flat), tf.constant(learning_rate, tf.float32))
 
     def checksum(self) -> base.PendingChecksum:
-        total = self._call(Step.CHECKSUM)
+        total = self._call("checksum")
         return _named_errors()(lambda: int(total.numpy()))
 
     def statistics(self) -> NDArray[np.float32]:
@@ -203,7 +203,7 @@ class TensorFlowNetwork(base.FrameworkNetwork, errors=_named_errors):
         return float(self._take(LOSS))
 
     def evaluate_step(self, batch: Batch) -> None:
-        rows, predicted = self._call(Step.EVALUATE, *self._tensors(batch))
+        rows, predicted = self._call("evaluate", *self._tensors(batch))
         self._samples += batch.size
         self._predicted += predicted
         if self._metric.rows:

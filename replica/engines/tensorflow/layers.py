@@ -44,10 +44,6 @@ def _input(run: Pass, node: Node, layer: layers.Input, inputs: Tensors) -> tf.Te
     return tf.cast(inputs[0], run.compute) if layer.dtype == "float32" else inputs[0]
 
 
-def _embedding(run: Pass, node: Node, layer: layers.Embedding, inputs: Tensors) -> tf.Tensor:
-    return tf.gather(run.read(node, "table"), inputs[0])
-
-
 def _conv2d(run: Pass, node: Node, layer: layers.Conv2D, inputs: Tensors) -> tf.Tensor:
     made = _convolve(inputs[0], run.read(node, "kernel"), layer)
     return made + run.read(node, "bias") if layer.bias else made
@@ -205,16 +201,6 @@ def _add(run: Pass, node: Node, layer: layers.Add, inputs: Tensors) -> tf.Tensor
     return sum(inputs[1:], inputs[0])  # oneDNN has no kernel for add_n.
 
 
-def _concat(run: Pass, node: Node, layer: layers.Concat, inputs: Tensors) -> tf.Tensor:
-    return tf.concat(inputs, -1)
-
-
-def _channel_affine(
-    run: Pass, node: Node, layer: layers.ChannelAffine, inputs: Tensors
-) -> tf.Tensor:
-    return inputs[0] * run.read(node, "scale") + run.read(node, "shift")
-
-
 UNARY: Final[Mapping[type[Layer], Callable[[tf.Tensor, Any], tf.Tensor]]] = {
     layers.Flatten: lambda x, _: tf.reshape(x, [-1, math.prod(x.shape[1:])]),
     layers.GlobalAveragePool2D: lambda x, _: tf.reduce_mean(x, [1, 2]),
@@ -241,15 +227,17 @@ OPERATIONS: dict[type[Layer], Operation] = {
     layers.Add: _add,
     layers.AtrousConv2D: _atrous_conv2d,
     layers.BatchNorm: _batch_norm,
-    layers.ChannelAffine: _channel_affine,
-    layers.Concat: _concat,
+    layers.ChannelAffine: lambda run, node, _, inputs: (
+        inputs[0] * run.read(node, "scale") + run.read(node, "shift")
+    ),
+    layers.Concat: lambda run, node, layer, inputs: tf.concat(inputs, -1),
     layers.Conv2D: _conv2d,
     layers.Conv3D: _conv3d,
     layers.ConvTranspose2D: _conv_transpose2d,
     layers.Dense: _dense,
     layers.DepthwiseConv2D: _depthwise_conv2d,
     layers.Dropout: _dropout,
-    layers.Embedding: _embedding,
+    layers.Embedding: lambda run, node, _, inputs: tf.gather(run.read(node, "table"), inputs[0]),
     layers.Input: _input,
 }
 """Functions by class of layers."""

@@ -11,10 +11,9 @@ import gc
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import Enum, auto
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
@@ -60,16 +59,9 @@ def execute(
     return tf.cast(tensors[graph.output.name], tf.float32)
 
 
-class Step(Enum):
-    """Functions of a network, each executed in one call."""
-
-    TRAIN = auto()
-    GRADIENTS = auto()
-    """The first half of a training step of several ranks."""
-    APPLY = auto()
-    """The second half of a training step of several ranks."""
-    EVALUATE = auto()
-    CHECKSUM = auto()
+Step = Literal["train", "gradients", "apply", "evaluate", "checksum"]
+"""Functions of a network, each executed in one call. ``gradients`` and ``apply`` are the halves of
+a training step of several ranks."""
 
 
 class Steps:
@@ -152,15 +144,15 @@ class Steps:
         state = variables.keys() - weights - {LOSS, EVALUATED}
         evaluated = {*map(self._optimizer_class.evaluated, parameters)}
         match step:
-            case Step.TRAIN:
+            case "train":
                 return self._train, (inputs, targets, number), weights | state | {LOSS}
-            case Step.GRADIENTS:
+            case "gradients":
                 return self._gradients, (inputs, targets, number), weights | {LOSS}
-            case Step.APPLY:
+            case "apply":
                 return self._apply, (flat, number), parameters | state
-            case Step.EVALUATE:
+            case "evaluate":
                 return self._evaluate, (inputs, targets), evaluated | statistics | {EVALUATED}
-            case Step.CHECKSUM:
+            case "checksum":
                 return self._checksum, (), evaluated
 
     def _batch(self) -> tuple[dict[str, tf.TensorSpec], dict[str, tf.TensorSpec]]:

@@ -37,15 +37,13 @@ class RankLostError(Exception):
 
 @dataclass(slots=True)
 class Copies:
-    """Seconds spent on copies between an engine's memory and the backend's."""
+    """Seconds spent on copies from an engine's memory to the backend's; none copies back."""
 
-    in_seconds: float = 0.0
-    out_seconds: float = 0.0
+    seconds: float = 0.0
 
-    def take(self) -> tuple[float, float]:
-        """Return the seconds of copies in and out since the last call."""
-        taken = self.in_seconds, self.out_seconds
-        self.in_seconds = self.out_seconds = 0.0
+    def take(self) -> float:
+        """Return the seconds since the last call."""
+        taken, self.seconds = self.seconds, 0.0
         return taken
 
 

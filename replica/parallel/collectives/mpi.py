@@ -35,7 +35,7 @@ class MpiCollective(base.Collective):
         """Start a non-blocking all-reduce; Open MPI's takes half the time of the blocking one."""
         begun = time.perf_counter()
         given = base.on_host(buffer)
-        self.copies.in_seconds += time.perf_counter() - begun
+        self.copies.seconds += time.perf_counter() - begun
         total = self._memory.take(given)
         return partial(self._finish, self._world.Iallreduce(given, total), given, total)
 

@@ -66,7 +66,7 @@ class TorchCollective(base.Collective):
         given = base.on_host(buffer)
         total = self._memory.take(given)
         total[:] = given
-        self.copies.in_seconds += time.perf_counter() - begun
+        self.copies.seconds += time.perf_counter() - begun
         return partial(self._finish, _started(torch.from_numpy(total), None), total, pooled=True)
 
     def _finish(self, work: dist.Work, total: base.Buffer, *, pooled: bool = False) -> base.Buffer:
