@@ -37,14 +37,15 @@ from aiperf_hpc.replica.data.baseline import Tally, has_baseline
 from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import (
+    STEP,
     Buffer,
     EvaluationSums,
     Network,
     NetworkState,
     RankEngine,
     RankNetwork,
+    step_count,
 )
-from aiperf_hpc.replica.engines.optimizers import STEP, step_count
 from aiperf_hpc.replica.parallel.collectives import on_host
 from aiperf_hpc.replica.parallel.data_parallel import RankDataset
 from aiperf_hpc.replica.request_process import answer

@@ -22,8 +22,7 @@ from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights import weight_file
 from aiperf_hpc.replica.context import ReplicaContext, Stopwatch
-from aiperf_hpc.replica.engines.base import Network
-from aiperf_hpc.replica.engines.optimizers import STEP
+from aiperf_hpc.replica.engines.base import STEP, Network
 from aiperf_hpc.replica.training.trial import BestEpoch, PlannedTrial, TrainingState, TrialProgress
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import write_whole

@@ -11,10 +11,10 @@ from functools import partial
 import numpy as np
 
 from aiperf_hpc.morphism.weights.weight_file import Array, Weights
-from aiperf_hpc.replica.engines.base import OptimizerState
-from aiperf_hpc.replica.engines.optimizers import (
+from aiperf_hpc.replica.engines.base import (
     ITERATE,
     STEP,
+    OptimizerState,
     Regularization,
     slots,
     step_count,

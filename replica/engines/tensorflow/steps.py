@@ -19,7 +19,7 @@ from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.engines.base import CHECKSUM_COLUMNS as COLUMNS
-from aiperf_hpc.replica.engines.optimizers import regularization
+from aiperf_hpc.replica.engines.base import regularization
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, Pass
 from aiperf_hpc.replica.engines.tensorflow.objectives import QUALITIES, loss_of
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS, Optimizer, Variables

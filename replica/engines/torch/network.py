@@ -23,7 +23,7 @@ from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import base
-from aiperf_hpc.replica.engines.optimizers import regularization
+from aiperf_hpc.replica.engines.base import regularization
 from aiperf_hpc.replica.engines.torch.compilation import CODE_CACHE, LoadingBackend
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,

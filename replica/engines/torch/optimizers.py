@@ -18,10 +18,10 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from aiperf_hpc.morphism.weights.weight_file import Array, Weights
-from aiperf_hpc.replica.engines.base import OptimizerState
-from aiperf_hpc.replica.engines.optimizers import (
+from aiperf_hpc.replica.engines.base import (
     ITERATE,
     STEP,
+    OptimizerState,
     Regularization,
     slots,
     step_count,
