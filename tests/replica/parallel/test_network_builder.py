@@ -12,6 +12,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.replica.parallel import handshake
 from aiperf_hpc.replica.parallel.collectives import Array
+from aiperf_hpc.replica.parallel.handshake import Watch, WatchedCollective
 from aiperf_hpc.replica.parallel.leader import LeadingEngine
 from aiperf_hpc.replica.parallel.network_builder import Warmup
 
