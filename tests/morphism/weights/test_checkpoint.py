@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save
 from tests.support.clock import Clock
 from tests.support.damage import failing, flip
 from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
@@ -109,8 +108,7 @@ def test_wrong_weights_are_neither_accepted_nor_saved(
 
 def test_a_file_whose_weights_are_another_graphs_is_refused_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
-    tensors = {name: np.ascontiguousarray(array) for name, array in WEIGHTS.items()}
-    path.write_bytes(save(tensors, {"graph": two_stems().to_json()}))
+    save_checked(path, WEIGHTS, {"graph": two_stems().to_json()})
     with pytest.raises(CheckpointError, match=rf"{path} is damaged: weights do not fit"):
         load_checkpoint(path)
 
