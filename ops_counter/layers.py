@@ -81,11 +81,11 @@ def embedding(context: LayerContext) -> Operations:
     return Operations(0, ADD * context.elements + update, update)
 
 
-def convolution(context: LayerContext) -> Operations:
-    """Return 2 k² Ci Co (2-D) or 2 k³ Ci Co (3-D) per output position, and the gradients.
+def product(context: LayerContext) -> Operations:
+    """Return 2 operations per element of the kernel and output position, and the gradients.
 
-    A depthwise convolution has 2 k² C. A bias counts as in a dense layer: 2 Co in the update,
-    nothing forward.
+    A convolution has 2 k² Ci Co (2-D) or 2 k³ Ci Co (3-D) per position, a depthwise one 2 k² C, and
+    a dense layer 2 Ci Co per vector. A bias counts 2 Co in the update, nothing forward.
     """
     kernel = math.prod(context.parameters["kernel"])
     return _trained(context, MAC * kernel * math.prod(context.output[:-1]))
@@ -95,17 +95,6 @@ def transposed_convolution(context: LayerContext) -> Operations:
     """Return 2 k² Ci Co per input position, and the gradients."""
     kernel = math.prod(context.parameters["kernel"])
     return _trained(context, MAC * kernel * math.prod(context.inputs[0][:-1]))
-
-
-def dense(context: LayerContext) -> Operations:
-    """Return 2 Ci Co forward, and 2 (Ci + 1) Co for the update of weights and bias."""
-    return _trained(context, MAC * math.prod(context.parameters["kernel"]))
-
-
-def positionwise_dense(context: LayerContext) -> Operations:
-    """Return 2 Ci Co forward per vector, and the update as in ``dense``."""
-    vectors = context.output[0]
-    return _trained(context, MAC * vectors * math.prod(context.parameters["kernel"]))
 
 
 def proposal_head(context: LayerContext) -> Operations:
@@ -125,11 +114,6 @@ def proposal_head(context: LayerContext) -> Operations:
 def region_align(context: LayerContext) -> Operations:
     """Return a multiply-accumulate for each of 4 x 4 weighted positions per element."""
     return Operations(MAC * 4 * layers.RegionAlign.samples**2 * context.elements)
-
-
-def region_average(context: LayerContext) -> Operations:
-    """Return an addition per input element and a division per channel of each region."""
-    return Operations(ADD * math.prod(context.inputs[0]) + DIVIDE * context.elements)
 
 
 def _trained(context: LayerContext, forward: int) -> Operations:
@@ -154,10 +138,9 @@ def max_pool(context: LayerContext) -> Operations:
     return Operations(COMPARE * context.layer.window.kernel**axes * context.elements)
 
 
-def global_average_pool2d(context: LayerContext) -> Operations:
-    """Return an addition per input element and a division per channel."""
-    height, width, channels = context.inputs[0]
-    return Operations(ADD * height * width * channels + DIVIDE * channels)
+def average(context: LayerContext) -> Operations:
+    """Return an addition per input element and a division per channel of the output."""
+    return Operations(ADD * math.prod(context.inputs[0]) + DIVIDE * context.elements)
 
 
 def per_element(operations: int) -> Formula:
@@ -236,7 +219,7 @@ def max_pool_traffic(context: LayerContext) -> Moved:
     return Moved(read + made, (2 * read + made) * int(context.input_gradient))
 
 
-def global_average_pool2d_traffic(context: LayerContext) -> Moved:
+def average_traffic(context: LayerContext) -> Moved:
     """Return input and output, forward and backward."""
     both = _read(context) + context.elements
     return Moved(both, both * int(context.input_gradient))
@@ -276,37 +259,37 @@ _ACTIVATION: Final = pointwise(2, 0, 3)
 """Backward also reads the output, for the slope."""
 COSTS: Final[Mapping[type[Layer], Cost]] = {
     layers.Add: Cost(add, add_traffic),
-    layers.AtrousConv2D: Cost(convolution, product_traffic),
+    layers.AtrousConv2D: Cost(product, product_traffic),
     # Forward reads for the moments, reads again and writes. Backward reads input and gradient for
     # scale and shift, and needs their sums before the input's gradient.
     layers.BatchNorm: Cost(per_element(7), pointwise(3, 2, 3)),
     layers.ChannelAffine: Cost(per_element(MULTIPLY + ADD), pointwise(2, 2, 2)),
     # If fused, each input is written in place.
     layers.Concat: Cost(nothing, pointwise(2, 0, 2)),
-    layers.Conv2D: Cost(convolution, product_traffic),
-    layers.Conv3D: Cost(convolution, product_traffic),
+    layers.Conv2D: Cost(product, product_traffic),
+    layers.Conv3D: Cost(product, product_traffic),
     layers.ConvTranspose2D: Cost(transposed_convolution, product_traffic),
-    layers.Dense: Cost(dense, product_traffic),
-    layers.DepthwiseConv2D: Cost(convolution, product_traffic),
+    layers.Dense: Cost(product, product_traffic),
+    layers.DepthwiseConv2D: Cost(product, product_traffic),
     layers.Detector: Cost(nothing, copied_traffic),
     # Its traffic includes the mask.
     layers.Dropout: Cost(nothing, pointwise(3, 0, 3)),
     layers.Embedding: Cost(embedding, embedding_traffic),
     layers.Flatten: Cost(nothing, nothing_traffic),
-    layers.GlobalAveragePool2D: Cost(global_average_pool2d, global_average_pool2d_traffic),
-    layers.ImagePool2D: Cost(global_average_pool2d, global_average_pool2d_traffic),
+    layers.GlobalAveragePool2D: Cost(average, average_traffic),
+    layers.ImagePool2D: Cost(average, average_traffic),
     layers.Input: Cost(nothing, nothing_traffic),
     layers.LeakyReLU: Cost(per_element(COMPARE + MULTIPLY), _ACTIVATION),
     layers.MaxPool2D: Cost(max_pool, max_pool_traffic),
     layers.MaxPool3D: Cost(max_pool, max_pool_traffic),
     layers.NearestResize2D: Cost(nothing, copied_traffic),
-    layers.PositionwiseDense: Cost(positionwise_dense, product_traffic),
+    layers.PositionwiseDense: Cost(product, product_traffic),
     layers.ProposalHead: Cost(proposal_head, product_traffic),
     layers.Proposals: Cost(nothing, proposals_traffic),
     layers.ReLU: Cost(per_element(COMPARE), _ACTIVATION),
     layers.RegionAlign: Cost(region_align, region_align_traffic),
-    layers.RegionAverage: Cost(region_average, global_average_pool2d_traffic),
-    layers.RegionConv2D: Cost(convolution, product_traffic),
+    layers.RegionAverage: Cost(average, average_traffic),
+    layers.RegionConv2D: Cost(product, product_traffic),
     layers.RegionFlatten: Cost(nothing, nothing_traffic),
     layers.Scale: Cost(per_element(MULTIPLY), pointwise(2, 0, 2)),
     layers.Softmax: Cost(per_element(EXP + ADD + DIVIDE), _ACTIVATION),

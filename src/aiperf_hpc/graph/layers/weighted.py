@@ -47,7 +47,7 @@ class _Convolution(Layer):
         return (*self.window.slid_over(tuple(places)), self.channels)
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"kernel": (self.kernel, self.kernel, image(inputs[0])[2], self.channels)}
+        return {"kernel": (self.kernel, self.kernel, inputs[0][-1], self.channels)}
 
     def with_channels(self, channels: int) -> Self:
         return replace(self, channels=channels)
@@ -157,9 +157,6 @@ class RegionConv2D(_StridedConvolution):
         regions, *places, _ = volume(inputs[0])
         return (regions, *self.window.slid_over(tuple(places)), self.channels)
 
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"kernel": (self.kernel, self.kernel, volume(inputs[0])[3], self.channels)}
-
 
 @layer_class
 class ConvTranspose2D(_Convolution):
@@ -230,7 +227,7 @@ class Dense(Layer):
         return (self.units,)
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"kernel": (inputs[0][0], self.units), "bias": (self.units,)}
+        return {"kernel": (inputs[0][-1], self.units), "bias": (self.units,)}
 
     def with_channels(self, channels: int) -> Self:
         return replace(self, units=channels)
@@ -243,9 +240,6 @@ class PositionwiseDense(Dense):
     def output_shape(self, *inputs: Shape) -> Shape:
         require(len(inputs[0]) == 2, f"needs an input (vectors, features), got {inputs[0]}")
         return inputs[0][0], self.units
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {"kernel": (inputs[0][1], self.units), "bias": (self.units,)}
 
 
 @layer_class
