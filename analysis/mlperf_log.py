@@ -19,7 +19,7 @@ from aiperf_hpc.errors import RunDirectoryError, UsageError, restated
 from aiperf_hpc.results.report.mllog import END, POINT, START, event_line, quality_key, submission
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.system.site import SiteDescription
+from aiperf_hpc.system.description import SiteDescription
 from aiperf_hpc.trial import Hyperparameters
 from aiperf_hpc.workloads.base import Workload
 from aiperf_hpc.workloads.registry import workload_of

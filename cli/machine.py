@@ -153,7 +153,7 @@ def system(
       $ aiperf system last --system system.yaml --mlperf system.json
     """
     from aiperf_hpc.results.report import system as system_text
-    from aiperf_hpc.system.site import template as empty
+    from aiperf_hpc.system.description import site_template as empty
 
     if template:
         say_text(empty())

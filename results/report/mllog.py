@@ -17,7 +17,7 @@ from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Evaluation
-from aiperf_hpc.system.site import SiteDescription
+from aiperf_hpc.system.description import SiteDescription
 
 MARK = ":::MLLOG "
 BENCHMARK = "aiperf_{workload}"

@@ -12,10 +12,9 @@ from typing import NamedTuple
 from aiperf_hpc.errors import RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.system.description import Job
+from aiperf_hpc.system.description import Job, SiteDescription
 from aiperf_hpc.system.mlperf import NEEDED, system_description, unknown
 from aiperf_hpc.system.node import describe_rank
-from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.system.summary import (
     MachineSummary,
     absences,

@@ -17,8 +17,7 @@ from aiperf_hpc.rules.validity.replicas import (
     started_hosts,
 )
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
-from aiperf_hpc.system.description import RankDescription
-from aiperf_hpc.system.site import SiteDescription
+from aiperf_hpc.system.description import RankDescription, SiteDescription
 from aiperf_hpc.system.summary import MachineSummary, summarize
 from aiperf_hpc.trial import Machine, Value
 

@@ -14,9 +14,9 @@ from tests.support.nodes import node, rank
 
 from aiperf_hpc.analysis.readers.submission import system_of
 from aiperf_hpc.results.report.system import read_site
+from aiperf_hpc.system.description import SiteDescription, site_template
 from aiperf_hpc.system.mlperf import Description, system_description, unknown
 from aiperf_hpc.system.node import describe_rank
-from aiperf_hpc.system.site import SiteDescription, template
 from aiperf_hpc.system.summary import MachineSummary, summarize
 
 SITE = SiteDescription(
@@ -143,8 +143,8 @@ def test_without_a_vendor_tool_only_an_empty_bus_means_no_accelerators(
 
 def test_the_template_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "system.yaml"
-    path.write_text(template())
+    path.write_text(site_template())
     assert read_site(path) == SiteDescription()
-    filled = template().replace('status: ""', "status: Preview")
+    filled = site_template().replace('status: ""', "status: Preview")
     path.write_text(filled.replace('system_name: ""', "system_name: 42"))
     assert read_site(path) == SiteDescription(status="Preview", system_name="42")

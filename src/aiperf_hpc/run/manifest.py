@@ -14,7 +14,7 @@ from aiperf_hpc.errors import RunDirectoryError, StorageError, UsageError
 from aiperf_hpc.host.schedulers import launcher_names
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
-from aiperf_hpc.system.site import SiteDescription
+from aiperf_hpc.system.description import SiteDescription
 from aiperf_hpc.trial import DatasetInfo, Value
 from aiperf_hpc.untrusted.bounds import MOST_HOURS, MOST_NODES, first_fault
 from aiperf_hpc.untrusted.files import MOST_YAML_BYTES, bytes_inside, parsed_yaml

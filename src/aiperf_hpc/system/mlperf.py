@@ -12,8 +12,7 @@ from typing import Final
 
 from aiperf_hpc.formatting import size
 from aiperf_hpc.system import summary
-from aiperf_hpc.system.description import Accelerator, NodeDescription, Processors
-from aiperf_hpc.system.site import SiteDescription
+from aiperf_hpc.system.description import Accelerator, NodeDescription, Processors, SiteDescription
 
 Description = dict[str, str | dict[str, str]]
 FRAMEWORKS: Final = ("PyTorch", "TensorFlow")

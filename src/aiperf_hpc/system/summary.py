@@ -17,8 +17,8 @@ from aiperf_hpc.system.description import (
     ProcessDescription,
     Processors,
     RankDescription,
+    SiteDescription,
 )
-from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import Value
 
 _EQUAL_MEMORY = 0.01

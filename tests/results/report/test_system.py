@@ -26,7 +26,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.system.site import SiteDescription
+from aiperf_hpc.system.description import SiteDescription
 
 
 @pytest.mark.parametrize(
