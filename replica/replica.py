@@ -335,7 +335,7 @@ class Replica:
 
     def _waits(self) -> list[records.StorageWaited]:
         """Return the records of waits for the storage."""
-        return [records.StorageWaited.of(wait) for wait in self._patience.take()]
+        return [records.StorageWaited(**wait._asdict()) for wait in self._patience.take()]
 
 
 def memory_limit(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Self
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.graph import Graph
@@ -23,35 +23,30 @@ from aiperf_hpc.run.search_digest import Digest, kinds_of, summarize
 from aiperf_hpc.trial import DatasetInfo
 
 
-class Observed(NamedTuple):
-    """The graphs of a digest, indexed for searchers. Callers must not modify them."""
-
-    known: dict[str, Observation]
-    """All trained graphs, by trial."""
-    ended: Set[str]
-    """Graphs with an ended trial, successful or not."""
-    unobserved: dict[str, str]
-    """Graphs without an ended trial, oldest first, with the proposal or trial of each."""
-
-
 class Observations:
-    """The observations of a digest, recomputed only after it has grown."""
+    """The graphs of a digest, indexed for searchers. Callers must not modify them."""
 
     def __init__(self, digest: Digest) -> None:
         self._digest = digest
         self._version = -1
-        self._observed = Observed({}, set(), {})
+        self.known: dict[str, Observation] = {}
+        """All trained graphs, by trial."""
+        self.ended: Set[str] = set()
+        """Graphs with an ended trial, successful or not."""
+        self.unobserved: dict[str, str] = {}
+        """Graphs without an ended trial, oldest first, with the proposal or trial of each."""
 
-    def now(self) -> Observed:
+    def now(self) -> Self:
+        """Return the observations, recomputed only if the digest has grown."""
         if self._version != self._digest.version:
             self._version = self._digest.version
             trials = self._digest.trials.values()
-            ended = {trial.graph for trial in trials if trial.ended}
             found = {p.graph: p.proposal for p in self._digest.proposals.values()}
             found.update((trial.graph, trial.trial) for trial in trials)
-            unobserved = {g: name for g, name in found.items() if g not in ended}
-            self._observed = Observed(observe(trials), ended, unobserved)
-        return self._observed
+            self.known = observe(trials)
+            self.ended = {trial.graph for trial in trials if trial.ended}
+            self.unobserved = {g: name for g, name in found.items() if g not in self.ended}
+        return self
 
 
 def observe(trials: Iterable[TrialSummary]) -> dict[str, Observation]:

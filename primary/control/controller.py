@@ -225,7 +225,7 @@ class Controller:
         return False
 
     def _storage_waits(self) -> list[records.StorageWaited]:
-        return [records.StorageWaited.of(wait) for wait in self._run.retry.take()]
+        return [records.StorageWaited(**wait._asdict()) for wait in self._run.retry.take()]
 
     def _launch(self, first: bool) -> dict[str, str]:
         try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import RunDirectoryError, StorageError, reason_of
@@ -43,8 +43,7 @@ def no_retry(action: Callable[[], T], what: str, verb: str = "write") -> T:
         raise _failed(verb, what, error) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """A period of waiting for storage."""
 
     started_utc: float

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from aiperf_hpc.run.clocks import Clocks, Time
-from aiperf_hpc.run.storage import Wait
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import Count
@@ -57,10 +56,6 @@ class StorageWaited(Event):
     seconds: Duration
     reason: str
     """The operation that failed, and the error of the storage."""
-
-    @classmethod
-    def of(cls, wait: Wait) -> StorageWaited:
-        return cls(started_utc=wait.started_utc, seconds=wait.seconds, reason=wait.reason)
 
 
 class SystemDescribed(Event):
