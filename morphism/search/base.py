@@ -54,26 +54,6 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryBound:
-    """The memory available to a training run."""
-
-    limit: int
-    """Bytes."""
-    needed: Callable[[Graph], int]
-    """Return the estimated bytes of training a graph."""
-
-    @classmethod
-    def of(cls, memory: MemoryLimit, initial: Graph) -> Self | None:
-        """Return the memory limit of candidates, at the initial network's batch size.
-
-        If the initial network only fits with a smaller batch size, that size is used. The result is
-        None if it does not fit at all, because no candidate would.
-        """
-        batch = memory.fitting_batch(initial, memory.config.training.batch_size)
-        return cls(memory.bytes, lambda graph: memory.needed(graph, batch)) if batch else None
-
-
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """Limits of a candidate's cost. Every morphism increases all of them."""
 
@@ -85,13 +65,23 @@ class Bounds:
     """Layers with a kernel on the longest path."""
     growth: float
     """Forward operations relative to the trained parent's."""
-    memory: MemoryBound | None = None
+    fits: Callable[[Graph], bool] = lambda _: True
+    """Returns whether the estimated memory of training a graph is available."""
 
     @classmethod
-    def of(cls, search: SearchConfig, initial: Graph, memory: MemoryBound | None = None) -> Self:
-        """Return the configured limits of a search from the graph ``initial``."""
+    def of(cls, search: SearchConfig, initial: Graph, memory: MemoryLimit | None = None) -> Self:
+        """Return the configured limits of a search from the graph ``initial``.
+
+        The memory is that at the initial network's batch size. If the initial network only fits
+        with a smaller batch size, that size is used. There is no limit if it does not fit at all,
+        because no candidate would.
+        """
         operations = int(search.max_operations_ratio * count(initial).forward)
-        return cls(search.max_parameters, operations, search.max_depth, search.max_growth, memory)
+        found = cls(search.max_parameters, operations, search.max_depth, search.max_growth)
+        batch = memory.fitting_batch(initial, memory.config.training.batch_size) if memory else 0
+        if memory is None or not batch:
+            return found
+        return replace(found, fits=lambda graph: memory.needed(graph, batch) <= memory.bytes)
 
     def broken(self, graph: Graph, parent: Graph) -> str | None:
         """Return the limit that ``graph``, grown from ``parent``, exceeds, or None."""
@@ -104,7 +94,7 @@ class Bounds:
             return "search.max_operations_ratio"
         if operations > self.growth * _forward(parent):
             return "search.max_growth"
-        if self.memory is not None and self.memory.needed(graph) > self.memory.limit:
+        if not self.fits(graph):
             return "engine.memory_limit_gib"
         return None
 

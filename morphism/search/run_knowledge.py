@@ -15,7 +15,7 @@ from typing import Self
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Descent
-from aiperf_hpc.morphism.search.base import VERSION, Bounds, MemoryBound, Observation, View
+from aiperf_hpc.morphism.search.base import VERSION, Bounds, Observation, View
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.run.history import Proposal, RunHistory
 from aiperf_hpc.run.records import Seen, TrialSummary
@@ -99,8 +99,7 @@ class RunKnowledge:
         """Return the limits of candidates. The memory limit may differ between attempts."""
         limit = self.memory_limit(config)
         if self._bounds is None or self._bounds[0] != limit:
-            memory = None if limit is None else MemoryBound.of(limit, initial)
-            self._bounds = limit, Bounds.of(config.search, initial, memory)
+            self._bounds = limit, Bounds.of(config.search, initial, limit)
         return self._bounds[1]
 
     def view(self, graph: Callable[[str], Graph], bounds: Bounds, missing: Set[str]) -> View:

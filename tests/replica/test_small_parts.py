@@ -18,7 +18,7 @@ from aiperf_hpc.graph import Conv3D, Dense, Flatten, Graph, Input, LeakyReLU, Ma
 from aiperf_hpc.host import machine
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.search.base import MemoryBound
+from aiperf_hpc.morphism.search.base import Bounds
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica import __main__ as main
 from aiperf_hpc.replica.context import StopFlag, Stopwatch
@@ -208,13 +208,22 @@ def test_trials_of_later_attempts_have_other_names() -> None:
     ],
 )
 def test_candidates_are_bounded_by_memory_at_the_initial_networks_batch_size(
-    spare: int, ranks: int, batch_size: int | None
+    spare: int, ranks: int, batch_size: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, used = resnet(), config({"ranks_per_node": ranks}, batch_size=64)
     limit = training_bytes(graph, 64, "fp32") + spare
-    bound = MemoryBound.of(MemoryLimit(used, limit), graph)
-    found = None if bound is None else (bound.limit, bound.needed(graph))
-    assert found == (batch_size and (limit, training_bytes(graph, batch_size, "fp32")))
+    bounds = Bounds.of(used.search, graph, MemoryLimit(used, limit))
+    found, needed = list[int](), MemoryLimit.needed
+
+    def noted(memory: MemoryLimit, graph: Graph, batch: int) -> int:
+        found.append(needed(memory, graph, batch))
+        return found[-1]
+
+    monkeypatch.setattr(MemoryLimit, "needed", noted)
+    assert bounds.fits(graph)
+    assert found == ([training_bytes(graph, batch_size, "fp32")] if batch_size else [])
+    monkeypatch.setattr(MemoryLimit, "needed", lambda *_: limit + 1)
+    assert bounds.fits(graph) == (batch_size is None)
 
 
 def test_threads_switch_faster_than_by_default(monkeypatch: pytest.MonkeyPatch) -> None:

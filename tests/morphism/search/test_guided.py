@@ -15,7 +15,6 @@ from aiperf_hpc.morphism.search import guided
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,
-    MemoryBound,
     Observation,
     View,
 )
@@ -194,8 +193,7 @@ def test_parents_whose_children_are_all_out_of_bounds_are_left() -> None:
     """They are within the bounds themselves."""
     large, lone = [residual(width=4 + n) for n in range(6)], two_stems()
     world = World(*large, lone, value=lambda g: 0.1 if g == lone else 0.9)
-    memory = MemoryBound(1, lambda g: 1 if g in large or lone_like(g) else 2)
-    bounds = replace(WIDE, memory=memory)
+    bounds = replace(WIDE, fits=lambda g: g in large or lone_like(g))
     choice = searcher().choose(world.view(bounds), rng())
     assert world.graphs[choice.parent] == lone
 
