@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Protocol
@@ -21,39 +21,49 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.layers import Operations
 from aiperf_hpc.run.history import Evaluation, RunHistory
 from aiperf_hpc.run.records import TrialStarted
+from aiperf_hpc.trial import Value
 
-OperationsOf = Callable[[TrialStarted], tuple[int, int]]
-"""Returns the operations of one training sample and one validation sample of a trial."""
 MOST_POINTS = 100_000
 """Maximum number of points of the score over time. The shortest interval gives 48,000 per day, the
 default 87,600 per year."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScorePoint:
-    """The score at one time."""
+class ScoreStatus(Value):
+    """A score at one time. Units: operations, operations per second, seconds."""
 
-    elapsed: float
+    elapsed_seconds: float
     """Seconds since the run's start."""
     operations: int
-    """Operations credited so far, over all replicas."""
+    """Credited analytical operations."""
+    ops: float
+    """Score: credited operations per second."""
     error: float | None
-    """Error of the best complete evaluation so far: 1 - accuracy. None before the first evaluation,
-    and if the run's metric is not a fraction of the samples."""
+    """Fraction of validation samples with a wrong prediction; null if there is none."""
     regulated_error: float | None
-    """``error``, but at least one sample of the validation set (docs/decisions/score.md)."""
+    """Error used for ``regulated``, which is at least one validation sample."""
+    regulated: float | None
+    """Regulated score: minus the logarithm of the error, times the score."""
 
-    @property
-    def ops(self) -> float:
-        """Operations per second since the run's start."""
-        return self.operations / self.elapsed if self.elapsed > 0 else 0.0
+    @classmethod
+    def of(
+        cls, elapsed: float, operations: int, error: float | None, regulated_error: float | None
+    ) -> ScoreStatus:
+        """Return the score of operations and of the error of the best complete evaluation.
 
-    @property
-    def regulated(self) -> float | None:
-        """-ln(error) * OPS."""
-        if self.regulated_error is None:
-            return None
-        return (0.0 - math.log(self.regulated_error)) * self.ops  # 0.0, not -0.0, at error 1
+        The error is None before the first evaluation, and if the run's metric is not a fraction of
+        the samples; the regulated one is at least one sample (docs/decisions/score.md).
+        """
+        ops, regulated = operations / elapsed if elapsed > 0 else 0.0, None
+        if regulated_error is not None:
+            regulated = (0.0 - math.log(regulated_error)) * ops  # 0.0, not -0.0, at error 1
+        return cls(
+            elapsed_seconds=elapsed,
+            operations=operations,
+            ops=ops,
+            error=error,
+            regulated_error=regulated_error,
+            regulated=regulated,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,53 +103,42 @@ class Counts:
             )
         return known
 
-    def __call__(self, started: TrialStarted) -> tuple[int, int]:
-        """Return the operations of one training sample and one validation sample, by its graph."""
-        counted = self[started.graph]
-        return counted.training, counted.forward
-
-
-def recorded(started: TrialStarted) -> tuple[int, int]:
-    """Return the operations that a trial recorded; report and verify count the graph again."""
-    return started.train_operations, started.validation_operations
-
 
 def end_of(history: RunHistory) -> float:
     """Return the end of the scored time in UTC seconds: the run's end, or its last record."""
     return history.last_utc if history.end_utc is None else history.end_utc
 
 
-def score_at(history: RunHistory, counts: OperationsOf, utc: float) -> ScorePoint:
-    """Return the score at ``utc``; (0, 0) if the run has not started.
+def credited(started: TrialStarted, train: int, validation: int) -> int:
+    """Return the operations of samples, by the operations per sample that their trial recorded.
 
-    Raises:
-        GraphError: ``counts`` needs a graph that is missing or does not match its hash.
+    Report and verify count its graph again.
     """
+    return train * started.train_operations + validation * started.validation_operations
+
+
+def score_at(history: RunHistory, utc: float) -> ScoreStatus:
+    """Return the score at ``utc``; (0, 0) if the run has not started."""
     if history.executions.last_utc > utc:
-        return score_series(history, counts, [utc])[0]
-    operations = 0
-    for trial in map(history.trials.__getitem__, history.executions.trials):
-        training, validation = counts(trial.started)
-        operations += trial.train_samples * training + trial.validation_samples * validation
+        return score_series(history, [utc])[0]
+    trials = map(history.trials.__getitem__, history.executions.trials)
+    operations = sum(credited(t.started, t.train_samples, t.validation_samples) for t in trials)
     return _point(history, utc, operations, history.best_until(utc))
 
 
-def score_series(history: RunHistory, counts: OperationsOf, times: list[float]) -> list[ScorePoint]:
-    """Return the score at each of ``times``, UTC seconds in ascending order.
-
-    Raises:
-        GraphError: ``counts`` needs a graph that is missing or does not match its hash.
-    """
-    operations = accumulate(_credits(history, counts, times))
+def score_series(history: RunHistory, times: list[float]) -> list[ScoreStatus]:
+    """Return the score at each of ``times``, UTC seconds in ascending order."""
+    operations = accumulate(_credits(history, times))
     points = zip(times, operations, _bests(history, times), strict=True)
     return [_point(history, utc, done, best) for utc, done, best in points]
 
 
-def _credits(history: RunHistory, counts: OperationsOf, times: list[float]) -> list[int]:
+def _credits(history: RunHistory, times: list[float]) -> list[int]:
     """Return the operations credited between each time and its predecessor."""
     found = [0] * (len(times) + 1)
     edges = [-math.inf, *times, math.inf]
-    samples = [counts(history.trials[name].started) for name in history.executions.trials]
+    started = (history.trials[name].started for name in history.executions.trials)
+    samples = [(each.train_operations, each.validation_operations) for each in started]
     # Records are in time order, so most are in the interval of the previous one.
     at, after, until = 0, math.inf, -math.inf
     for utc, place, train, validation in history.executions.rows():
@@ -168,9 +167,11 @@ def _better(one: Evaluation | None, other: Evaluation | None) -> Evaluation | No
     return other if other is not None and other.beats(one) else one
 
 
-def _point(history: RunHistory, utc: float, operations: int, best: Evaluation | None) -> ScorePoint:
+def _point(
+    history: RunHistory, utc: float, operations: int, best: Evaluation | None
+) -> ScoreStatus:
     start = history.start_utc
-    return ScorePoint(
+    return ScoreStatus.of(
         0.0 if start is None else max(0.0, utc - start),
         operations,
         None if best is None else best.error,

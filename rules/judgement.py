@@ -11,7 +11,7 @@ from aiperf_hpc.rules import registry
 from aiperf_hpc.rules.rule import Division, E, Rule, RuleResult, Violation, violations_of
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.result import WORKLOAD, Assurance
-from aiperf_hpc.rules.validity.settings import Declared, declared
+from aiperf_hpc.rules.validity.settings import DeclaredSetting, declared
 from aiperf_hpc.run.manifest import RunManifest
 
 IF_ASSURED: Final = f"if it is {registry.ASSURANCE.requirement}"
@@ -27,7 +27,7 @@ class Judgement:
     results: tuple[RuleResult, ...]
     """The result of every rule of the requested division or, if none was requested, of the division
     in which it is official."""
-    declared: tuple[Declared, ...] = ()
+    declared: tuple[DeclaredSetting, ...] = ()
     """Settings that differ from the closed division's."""
     closed_violations: tuple[Violation, ...] = ()
     """Violations that exclude a run of the open division from the closed one."""

@@ -242,7 +242,7 @@ def _rise(view: RunView) -> Iterator[Evaluation]:
 
 
 def _timeline(view: RunView, peaks: tuple[Rates, ...]) -> SearchTimeline:
-    manifest, elapsed = view.manifest, view.final().elapsed
+    manifest, elapsed = view.manifest, view.final().elapsed_seconds
     window = max(manifest.config.journal.progress_interval_seconds, elapsed / MOST_WINDOWS)
     points = view.series.points(window / 3600.0)
     done = [0, *(point.operations for point in points[: int(elapsed / window + 1e-9)])]

@@ -24,6 +24,7 @@ from aiperf_hpc.analysis.training_log import (
 from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import CheckpointError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.morphism.weights.weight_file import load_recorded
+from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.trainings import chains, cut
@@ -182,7 +183,10 @@ def _training(
             "global_batch_size": used.batch_size,
             "nodes": config.replica.nodes,
             "accelerators": config.replica.ranks,
-            "operations": _operations(last, executed),
+            "operations": sum(
+                credited(last.started, each.train_samples, each.validation_samples)
+                for each in executed
+            ),
             "settings": {**base.settings, **settings},
             "predictions": predicted,
             "problems": (*_problems(chain), *([unread] if unread else [])),
@@ -229,13 +233,6 @@ def staging_of(replicas: Sequence[ReplicaHistory]) -> Iterator[Interval]:
         for utc, seconds in replica.loads:
             if seconds > 0.0:
                 yield Interval(started=utc - seconds, ended=utc)
-
-
-def _operations(last: Trial, executed: Sequence[Span]) -> int:
-    train = sum(span.train_samples for span in executed)
-    validation = sum(span.validation_samples for span in executed)
-    started = last.started
-    return train * started.train_operations + validation * started.validation_operations
 
 
 def _epochs(

@@ -71,7 +71,7 @@ def measured(view: RunView, study: Study) -> float:
     if study.metric == "ops":
         value = final.ops
     else:
-        value = sum(e.train_samples for e in view.history.executions) / final.elapsed
+        value = sum(e.train_samples for e in view.history.executions) / final.elapsed_seconds
     if value <= 0.0:
         raise NotMeasuredError("no sample was executed")
     return value

@@ -15,9 +15,9 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.report.importance import HyperparameterImportance, importance_of
 from aiperf_hpc.results.report.parts import (
-    DeclaredSetting,
     GraphReport,
     OperationSplit,
     Problems,
@@ -43,7 +43,6 @@ from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.nodes import ElasticityStatus, KindStatus
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import BaselineStatus, RunView
-from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.time_split import (
     NetworkWait,
     StepSplit,
@@ -55,6 +54,7 @@ from aiperf_hpc.results.views.time_split import (
 from aiperf_hpc.results.views.trainings import ModelsStatus, TrainingTime
 from aiperf_hpc.results.views.witnesses import WitnessStatus
 from aiperf_hpc.rules.rule import Division, Violation
+from aiperf_hpc.rules.validity.settings import DeclaredSetting
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import DatasetInfo, Value
 
@@ -210,11 +210,11 @@ def make_report(view: RunView) -> Report:
         "interval_hours": manifest.config.score.interval_hours,
         "operations": split,
         "best": best_graph(view, end),
-        "time": total_time(view, final.elapsed),
+        "time": total_time(view, final.elapsed_seconds),
         "network_wait": network_wait(history.replicas.values()),
         "trainings": view.training_times(end),
         "step": split_steps([t for r in history.replicas.values() for t in r.step_times]),
-        "replicas": replica_rows(view, status, final.elapsed),
+        "replicas": replica_rows(view, status, final.elapsed_seconds),
         "trials": trials,
         "hyperparameter_importance": importance_of(trials, QUALITY_METRICS[status.metric]),
         "search": replay_search(view),
@@ -223,7 +223,7 @@ def make_report(view: RunView) -> Report:
         "storage": tuple(storage_report(view, each) for each in status.storage),
         "datasets": tuple(datasets),
         "system": _system(view),
-        "problems": problems_of(view, end, final.elapsed),
+        "problems": problems_of(view, end, final.elapsed_seconds),
     }
     return Report(**values)
 
@@ -234,7 +234,7 @@ def _judged(view: RunView) -> dict[str, Any]:
     return {
         "division": judgement.division,
         "requested_division": None if requested is None else Division(requested),
-        "declared": tuple(map(DeclaredSetting.of, judgement.declared)),
+        "declared": judgement.declared,
         "closed_violations": judgement.closed_violations,
         "valid": not judgement.violations,
         "violations": tuple(judgement.violations),

@@ -14,6 +14,7 @@ from jinja2 import Environment
 from aiperf_hpc import formatting
 from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.parts import ReplicaReport, TrialReport
@@ -39,7 +40,6 @@ from aiperf_hpc.results.report.timeline import PHASE_ORDER, lane, legend, phase_
 from aiperf_hpc.results.table import NONE, Table, optional
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.quantities import View, quantities_in
-from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.trial_status import trials_text
 from aiperf_hpc.results.views.witnesses import witness_line

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 from aiperf_hpc.formatting import in_words
 from aiperf_hpc.objective import ACCURACY
@@ -18,27 +17,9 @@ from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.time_split import TimeSplit, split_time
 from aiperf_hpc.results.views.trial_status import TrialStatus
 from aiperf_hpc.rules.rule import RuleResult
-from aiperf_hpc.rules.validity.settings import Declared, said
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.trial import Hyperparameters, Machine, TimePhase, Value
-
-
-class DeclaredSetting(Value):
-    """A setting that deviates from the closed division."""
-
-    key: str
-    """Dotted key, as for ``--set``."""
-    value: Any
-    closed: Any
-    """Value fixed by the closed division."""
-
-    @classmethod
-    def of(cls, declared: Declared) -> DeclaredSetting:
-        return cls(**cls.fields_from(declared))
-
-    def __str__(self) -> str:
-        return f"{self.key} {said(self.value)} (closed: {said(self.closed)})"
 
 
 class RuleReport(Value):

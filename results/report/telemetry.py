@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.ops_counter.score import ScorePoint
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.views.energy import EnergyStatus, HostEnergy, host_energies
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.telemetry import (
@@ -111,7 +111,7 @@ class TelemetryReport(Value):
     """Reason why there is no fraction of a peak; empty if there is one."""
 
 
-def telemetry_report(view: RunView, end: float, final: ScorePoint) -> TelemetryReport:
+def telemetry_report(view: RunView, end: float, final: ScoreStatus) -> TelemetryReport:
     """Return the report's telemetry; ``final`` is the score at ``end`` (UTC seconds)."""
     history = view.history
     status = telemetry_status(history, view.manifest, end, final.ops)

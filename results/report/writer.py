@@ -17,6 +17,7 @@ from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.formatting import NAMED, duration, few, quality, si
 from aiperf_hpc.integrity.signatures import PrivateKey
 from aiperf_hpc.objective import QUALITY_METRICS
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.mllog import mllog_text
@@ -35,7 +36,6 @@ from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_catalog import run_argument
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
-from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.trial_status import trials_text
@@ -231,7 +231,7 @@ def _summary(view: RunView) -> Iterator[tuple[str, str]]:
     """Yield titles and texts of the lines; further lines of a title have none."""
     final, status, metric = view.final(), view.status(view.until), view.quality_metric
     ended = view.history.end_utc is not None
-    yield "Time", duration(final.elapsed)
+    yield "Time", duration(final.elapsed_seconds)
     yield from (("Queue", line) for line in clock_lines(status.clock))
     yield "Operations", f"{si(final.operations, '')}  ({final.operations:,})"
     yield "Trials", trials_text(status.trials_by_state, ended=ended)

@@ -8,10 +8,9 @@ from itertools import pairwise
 from typing import Final
 
 from aiperf_hpc.formatting import duration, percent, si
-from aiperf_hpc.ops_counter.score import OperationsOf, score_series
+from aiperf_hpc.ops_counter.score import credited, score_series
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.history.presence import Step, presences, requested_nodes, steps
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import NodesRefused
 from aiperf_hpc.system.summary import kind_of
 from aiperf_hpc.trial import TimePhase, Value
@@ -22,23 +21,6 @@ BUSY: Final = (TimePhase.TRAIN, TimePhase.EVALUATE)
 LEAST_SHARE: Final = 0.01
 """Fraction of the elapsed time below which a number of nodes is ignored as a transition: records of
 executed samples are seconds apart, so its OPS would be meaningless."""
-
-
-def kinds_of(replicas: Iterable[ReplicaHistory]) -> dict[str, str]:
-    """Return the kind of node of each replica; empty if all recorded kinds are equal.
-
-    A replica that was restarted on another kind of node has a kind that names both.
-    """
-    found = {replica.id: _kind(replica) for replica in replicas}
-    return found if len(set(found.values()) - {UNTOLD}) > 1 else {}
-
-
-def _kind(replica: ReplicaHistory) -> str:
-    """Return the kinds of node on which a replica's attempts ran."""
-    kinds = (
-        " and ".join(sorted(set(map(kind_of, nodes)))) for _, nodes in sorted(replica.nodes.items())
-    )
-    return ", then ".join(dict.fromkeys(kinds)) or UNTOLD
 
 
 class KindStatus(Value):
@@ -66,62 +48,75 @@ class KindStatus(Value):
     """Fraction of its replicas' time spent on training and evaluation."""
 
 
+def kinds_of(replicas: Iterable[ReplicaHistory]) -> dict[str, str]:
+    """Return the kind of node of each replica; empty if all recorded kinds are equal.
+
+    A replica that was restarted on another kind of node has a kind that names both.
+    """
+    found = {replica.id: _kind(replica) for replica in replicas}
+    return found if len(set(found.values()) - {UNTOLD}) > 1 else {}
+
+
 def kinds_status(
-    history: RunHistory,
-    kinds: Mapping[str, str],
-    manifest: RunManifest,
-    counts: OperationsOf,
-    until: float,
+    history: RunHistory, kinds: Mapping[str, str], nodes_each: int, until: float
 ) -> tuple[KindStatus, ...]:
     """Return the contribution of each kind, most operations first; none if all nodes are alike.
 
     Args:
         history: records of the run.
         kinds: kind of node of each replica.
-        manifest: manifest of the run.
-        counts: operations per sample of each trial.
+        nodes_each: number of nodes of a replica.
         until: end of the run or current time, UTC seconds.
     """
-    start, each = history.start_utc, manifest.config.replica.nodes
+    start = history.start_utc
     if not kinds or start is None or until <= start:
         return ()
-    operations = _operations(history, counts, until)
+    members: defaultdict[str, list[ReplicaHistory]] = defaultdict(list)
+    for name, kind in kinds.items():
+        members[kind].append(history.replicas[name])
+    operations = _operations(history, until)
+    whole = operations.total()
     hours: defaultdict[str, float] = defaultdict(float)
     for presence in presences(history, until):
         hours[presence.replica] += (presence.end - presence.begin) / 3600.0
-    whole = sum(operations[name] for name in kinds)
     found = []
-    for kind in dict.fromkeys(kinds.values()):
-        replicas = [history.replicas[name] for name, own in kinds.items() if own == kind]
-        done = sum(operations[replica.id] for replica in replicas)
-        there = sum(hours[replica.id] for replica in replicas)
-        busy = sum(r.seconds.get(phase, 0.0) for r in replicas for phase in BUSY) / 3600.0
+    for kind, replicas in members.items():
+        done = sum(operations[each.id] for each in replicas)
+        there = sum(hours[each.id] for each in replicas)
+        busy = sum(each.seconds.get(phase, 0.0) for each in replicas for phase in BUSY) / 3600.0
         status = KindStatus(
             kind=kind,
             replicas=len(replicas),
-            nodes=len(replicas) * each,
-            trials=sum(len(replica.trials) for replica in replicas),
+            nodes=len(replicas) * nodes_each,
+            trials=sum(len(each.trials) for each in replicas),
             operations=done,
             ops=done / (until - start),
             fraction=done / whole if whole else 0.0,
-            node_hours=there * each,
-            operations_per_node_hour=done / (there * each) if there else 0.0,
+            node_hours=there * nodes_each,
+            operations_per_node_hour=done / (there * nodes_each) if there else 0.0,
             busy_fraction=min(1.0, busy / there) if there else 0.0,
         )
         found.append(status)
     return tuple(sorted(found, key=lambda status: (-status.operations, status.kind)))
 
 
-def _operations(history: RunHistory, counts: OperationsOf, until: float) -> Counter[str]:
+def _operations(history: RunHistory, until: float) -> Counter[str]:
     """Return the operations credited to each replica."""
     late = history.executions.after(until)
     found: Counter[str] = Counter()
     for name in history.executions.trials:
-        trial = history.trials[name]
-        (training, validation), after = counts(trial.started), late.get(name, (0, 0))
-        found[trial.replica] += (trial.train_samples - after[0]) * training
-        found[trial.replica] += (trial.validation_samples - after[1]) * validation
+        trial, after = history.trials[name], late.get(name, (0, 0))
+        samples = trial.train_samples - after[0], trial.validation_samples - after[1]
+        found[trial.replica] += credited(trial.started, *samples)
     return found
+
+
+def _kind(replica: ReplicaHistory) -> str:
+    """Return the kinds of node on which a replica's attempts ran."""
+    kinds = (
+        " and ".join(sorted(set(map(kind_of, nodes)))) for _, nodes in sorted(replica.nodes.items())
+    )
+    return ", then ".join(dict.fromkeys(kinds)) or UNTOLD
 
 
 def kind_lines(kinds: Sequence[KindStatus]) -> Iterator[str]:
@@ -191,26 +186,33 @@ class ElasticityStatus(Value):
 
 
 def elasticity_status(
-    history: RunHistory, manifest: RunManifest, counts: OperationsOf, until: float
+    history: RunHistory, nodes: int, nodes_each: int, until: float
 ) -> ElasticityStatus | None:
-    """Return the changes, or None for a run with a constant requested number of nodes."""
-    start, each = history.start_utc, manifest.config.replica.nodes
+    """Return the changes, or None for a run with a constant requested number of nodes.
+
+    Args:
+        history: records of the run.
+        nodes: number of nodes requested at its start.
+        nodes_each: number of nodes of a replica.
+        until: end of the run or current time, UTC seconds.
+    """
+    start = history.start_utc
     if not history.scalings or start is None or until <= start:
         return None
     found = presences(history, until)
     course = steps(found)
     edges = [start, *(step.utc for step in course if start < step.utc < until), until]
-    operations = [point.operations for point in score_series(history, counts, edges)]
+    operations = [point.operations for point in score_series(history, edges)]
     done = [after - before for before, after in pairwise(operations)]
-    hours = sum(presence.end - presence.begin for presence in found) * each / 3600.0
+    node_hours = sum(each.end - each.begin for each in found) * nodes_each / 3600.0
     return ElasticityStatus(
-        nodes=requested_nodes(history, manifest.nodes),
+        nodes=requested_nodes(history, nodes),
         replicas=0 if history.end_utc is not None else _now(course, until),
         requests=tuple(_requests(history, start)),
         steps=tuple(NodesStep(elapsed_seconds=s.utc - start, replicas=s.replicas) for s in course),
-        node_hours=hours,
-        operations_per_node_hour=operations[-1] / hours if hours else 0.0,
-        points=tuple(_points(_at_each(course, edges, done, each), LEAST_SHARE * (until - start))),
+        node_hours=node_hours,
+        operations_per_node_hour=operations[-1] / node_hours if node_hours else 0.0,
+        points=_points(_at_each(course, edges, done, nodes_each), LEAST_SHARE * (until - start)),
     )
 
 
@@ -228,18 +230,20 @@ def _at_each(
     return found
 
 
-def _points(found: Mapping[int, tuple[float, int]], least: float) -> Iterator[NodesPoint]:
+def _points(found: dict[int, tuple[float, int]], least: float) -> tuple[NodesPoint, ...]:
     kept = [(n, *each) for n, each in sorted(found.items()) if n and each[0] >= least]
     rates = [operations / seconds / nodes for nodes, seconds, operations in kept]
     unit = next((rate for rate in rates if rate > 0.0), 0.0)
-    for (nodes, seconds, operations), rate in zip(kept, rates, strict=True):
-        yield NodesPoint(
+    return tuple(
+        NodesPoint(
             nodes=nodes,
             seconds=seconds,
             ops=operations / seconds,
-            ops_per_node=rate,
-            efficiency=rate / unit if unit else 0.0,
+            ops_per_node=operations / seconds / nodes,
+            efficiency=operations / seconds / nodes / unit if unit else 0.0,
         )
+        for nodes, seconds, operations in kept
+    )
 
 
 def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
@@ -261,7 +265,7 @@ def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
 
 def _now(course: Sequence[Step], until: float) -> int:
     """Return the number of replicas just before ``until``, when all replicas leave."""
-    return next((step.replicas for step in reversed(course) if step.utc < until), 0)
+    return next((s.replicas for s in reversed(course) if s.utc < until), 0)
 
 
 def _requests(history: RunHistory, start: float) -> Iterator[NodesRequest]:

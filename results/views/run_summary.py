@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.views.earlier_versions import renamed
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import RunState, RunView
-from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.time_split import total_time
 from aiperf_hpc.results.views.witnesses import UNWITNESSED, witness_line, witnesses_of
 from aiperf_hpc.rules.rule import Division, Violation
@@ -79,7 +79,7 @@ class RunSummary(Value):
             GraphError: a trained graph is lost and cannot be regrown; nothing can be counted.
         """
         status, manifest = view.status(view.history.end_utc), view.manifest
-        score = status.score if status.state in LASTING else ScoreStatus.of(view.final())
+        score = status.score if status.state in LASTING else view.final()
         values = {
             **RunSummary.fields_from(manifest.config),
             **RunSummary.fields_from(status),
@@ -156,7 +156,7 @@ class RunDetails(RunSummary):
         """
         summary = RunSummary.of(view, name)
         manifest, judgement = view.manifest, view.judgement()
-        site, split = view.machine.summary().site, total_time(view, view.final().elapsed)
+        site, split = view.machine.summary().site, total_time(view, view.final().elapsed_seconds)
         ended = view.history.end_utc is not None
         return cls(
             **dict(summary),

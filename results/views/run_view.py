@@ -16,7 +16,7 @@ from typing import Literal, Self
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.formatting import age
 from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, QualityMetric
-from aiperf_hpc.ops_counter.score import Counts, ScorePoint, end_of, recorded, score_at
+from aiperf_hpc.ops_counter.score import Counts, ScoreStatus, end_of, score_at
 from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.nodes import (
@@ -37,7 +37,7 @@ from aiperf_hpc.results.views.replica_status import (
 )
 from aiperf_hpc.results.views.resources import Resources, RunMachine
 from aiperf_hpc.results.views.run_graphs import RunGraphs
-from aiperf_hpc.results.views.score import ScoreSeries, ScoreStatus
+from aiperf_hpc.results.views.score import ScoreSeries
 from aiperf_hpc.results.views.telemetry import TelemetryStatus, telemetry_status
 from aiperf_hpc.results.views.trainings import (
     ModelsStatus,
@@ -228,9 +228,9 @@ class RunView:
         """End of the run or, before its end, its last record, in UTC seconds."""
         return end_of(self.history)
 
-    def final(self) -> ScorePoint:
+    def final(self) -> ScoreStatus:
         """Return the score at the end of the run, or at the last record so far."""
-        return score_at(self.history, recorded, self.until)
+        return score_at(self.history, self.until)
 
     def violations(self) -> list[Violation]:
         """Return the rules that the run violates so far."""
@@ -250,7 +250,7 @@ class RunView:
         rules = workload_of(self.manifest.config).division_rules
         return "open" if violations_of(rule.check(run) for rule in rules) else "closed"
 
-    def _violations(self, final: ScorePoint) -> list[Violation]:
+    def _violations(self, final: ScoreStatus) -> list[Violation]:
         """Return the violated rules: of all rules after the run's end, of the quick ones before
         it."""
         if self.history.end_utc is not None:
@@ -262,7 +262,7 @@ class RunView:
         """Rules of the workload's own benchmark."""
         return workload_of(self.manifest.config).rules
 
-    def _evidence(self, final: ScorePoint) -> RunEvidence:
+    def _evidence(self, final: ScoreStatus) -> RunEvidence:
         return RunEvidence(self.history, self.manifest, final, time.time())
 
     def status(self, now: float | None = None) -> RunStatus:
@@ -281,7 +281,8 @@ class RunView:
         best = history.best_until(until)
         ended = history.end_utc is not None
         remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
-        final = score_at(history, recorded, until)
+        final = score_at(history, until)
+        nodes_each = self.manifest.config.replica.nodes
         found = RunStatus(
             run_id=self.manifest.run_id,
             state=state,
@@ -292,7 +293,7 @@ class RunView:
             hours=self.manifest.hours,
             elapsed_seconds=elapsed,
             remaining_seconds=remaining,
-            score=ScoreStatus.of(final),
+            score=final,
             metric=self.quality_metric.name,
             best_accuracy=best.quality if best and best.quality_metric is ACCURACY else None,
             best_quality=None if best is None else best.quality,
@@ -314,8 +315,8 @@ class RunView:
             machine=machine_line(self.machine.summary()),
             witnesses=witnesses_of(history),
             clock=clock_status(history, self.manifest, until),
-            elasticity=elasticity_status(history, self.manifest, recorded, until),
-            kinds=kinds_status(history, self.machine.kinds(), self.manifest, recorded, until),
+            elasticity=elasticity_status(history, self.manifest.nodes, nodes_each, until),
+            kinds=kinds_status(history, self.machine.kinds(), nodes_each, until),
             models=self.models(until),
         )
         return found.model_copy(update={"figures": figures_of(found)})
@@ -345,7 +346,7 @@ class RunView:
         """Return the current telemetry of the nodes, including each accelerator."""
         end = self.history.end_utc
         until = self._now() if end is None else end
-        ops = score_at(self.history, recorded, until).ops
+        ops = score_at(self.history, until).ops
         return telemetry_status(self.history, self.manifest, until, ops, briefly=False)
 
     def trials(self, now: float | None = None) -> list[TrialStatus]:

@@ -1,40 +1,12 @@
-"""Score of a run at one time and over time."""
+"""Score of a run over time."""
 
 from __future__ import annotations
 
-from aiperf_hpc.ops_counter.score import (
-    ScorePoint,
-    end_of,
-    recorded,
-    score_series,
-    score_times,
-)
+from aiperf_hpc.ops_counter.score import ScoreStatus, end_of, score_series, score_times
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.trial import Value
 
 CURVE_POINTS = 720
 """Number of points of a plotted score."""
-
-
-class ScoreStatus(Value):
-    """A score at one time. Units: operations, operations per second, seconds."""
-
-    elapsed_seconds: float
-    """Seconds since the run's start."""
-    operations: int
-    """Credited analytical operations."""
-    ops: float
-    """Score: credited operations per second."""
-    error: float | None
-    """Fraction of validation samples with a wrong prediction; null if there is none."""
-    regulated_error: float | None
-    """Error used for ``regulated``, which is at least one validation sample."""
-    regulated: float | None
-    """Regulated score: minus the logarithm of the error, times the score."""
-
-    @classmethod
-    def of(cls, point: ScorePoint) -> ScoreStatus:
-        return cls(elapsed_seconds=point.elapsed, **cls.fields_from(point))
 
 
 class ScoreSeries:
@@ -54,10 +26,10 @@ class ScoreSeries:
         """Return the score at every ``CURVE_POINTS``-th part of the time so far."""
         return list(self._both()[2])
 
-    def points(self, interval_hours: float) -> list[ScorePoint]:
+    def points(self, interval_hours: float) -> list[ScoreStatus]:
         """Return the score at every multiple of an interval."""
         history = self._history
-        return score_series(history, recorded, score_times(history, interval_hours))
+        return score_series(history, score_times(history, interval_hours))
 
     def _both(self) -> tuple[int, list[ScoreStatus], list[ScoreStatus]]:
         """Return the score points and the curve in one pass over all records."""
@@ -67,9 +39,7 @@ class ScoreSeries:
             elapsed = 0.0 if history.start_utc is None else end_of(history) - history.start_utc
             fine = score_times(history, elapsed / CURVE_POINTS / 3600.0) if elapsed >= 1.0 else []
             times = sorted({*official, *fine})
-            points = dict(zip(times, score_series(history, recorded, times), strict=True))
-            series, curve = (
-                [ScoreStatus.of(points[utc]) for utc in each] for each in (official, fine)
-            )
+            points = dict(zip(times, score_series(history, times), strict=True))
+            series, curve = ([points[utc] for utc in each] for each in (official, fine))
             self._computed = history.record_count, series, curve
         return self._computed

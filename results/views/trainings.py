@@ -17,7 +17,7 @@ from typing import Literal
 
 from aiperf_hpc.formatting import duration, quality, si
 from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric
-from aiperf_hpc.ops_counter.score import Weight, quality_ratio, weighted
+from aiperf_hpc.ops_counter.score import Weight, credited, quality_ratio, weighted
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.trial import TrialState, Value
@@ -220,11 +220,7 @@ def _seconds(found: Sequence[Chain]) -> float:
 
 def _operations(chain: Chain) -> int:
     """Return the executed operations of a training run, including repeated epochs."""
-    return sum(
-        trial.train_samples * trial.started.train_operations
-        + trial.validation_samples * trial.started.validation_operations
-        for trial in chain
-    )
+    return sum(credited(t.started, t.train_samples, t.validation_samples) for t in chain)
 
 
 def _valid_flops(

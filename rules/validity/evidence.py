@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.ops_counter.score import ScorePoint, end_of
+from aiperf_hpc.ops_counter.score import ScoreStatus, end_of
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.run.manifest import RunManifest
 
@@ -18,7 +18,7 @@ class RunEvidence:
 
     history: RunHistory
     manifest: RunManifest
-    final: ScorePoint
+    final: ScoreStatus
     """Score at the end of the run, or at its last record so far."""
     now: float
     """Time of the judgement, UTC seconds."""

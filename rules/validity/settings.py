@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from aiperf_hpc.config import Integers, Reals, RunConfig
 from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.rules.rule import Findings, Found
+from aiperf_hpc.trial import Value
 
 Settings = Mapping[str, Any]
 """Plain values by their dotted keys, as for ``--set``."""
@@ -148,15 +149,14 @@ OPEN: Final[Mapping[str, Limit]] = {"search.method": _one_of("guided", "greedy")
 """Limits of declared settings in the open division."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """A setting of the open division that differs from the closed division's."""
+class DeclaredSetting(Value):
+    """A setting that deviates from the closed division."""
 
     key: str
+    """Dotted key, as for ``--set``."""
     value: Any
-    """Value as plain data."""
     closed: Any
-    """Value of the closed division."""
+    """Value fixed by the closed division."""
 
     def __str__(self) -> str:
         return f"{self.key} {said(self.value)} (closed: {said(self.closed)})"
@@ -199,11 +199,11 @@ def _free(key: str) -> Limit | None:
     return FREE.get(key, FREE.get(section))
 
 
-def declared(config: RunConfig) -> tuple[Declared, ...]:
+def declared(config: RunConfig) -> tuple[DeclaredSetting, ...]:
     """Return the settings that differ from the closed division's; none if all are equal."""
     settings = flat(config)
     return tuple(
-        Declared(key, settings[key], closed)
+        DeclaredSetting(key=key, value=settings[key], closed=closed)
         for key, closed in CLOSED.items()
         if settings[key] != closed
     )

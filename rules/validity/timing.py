@@ -45,9 +45,9 @@ def clock_start(event: str) -> Findings:
 
 def lasted(run: RunEvidence) -> Findings:
     """A run lasts at least ``LEAST_HOURS``."""
-    found = _duration(run.final.elapsed, 3600.0 * LEAST_HOURS)
+    found = _duration(run.final.elapsed_seconds, 3600.0 * LEAST_HOURS)
     yield Found(found)
-    if run.final.elapsed < 3600.0 * LEAST_HOURS:
+    if run.final.elapsed_seconds < 3600.0 * LEAST_HOURS:
         yield f"{found}; at least {LEAST_HOURS:g} h is required"
     if run.history.end_utc is None:
         yield "the run has not ended"
@@ -60,8 +60,8 @@ def duration(run: RunEvidence) -> Findings:
     requested = formatting.duration(3600.0 * hours)
     yield Required(f">= {LEAST_HOURS:g} h, >= {LEAST_FRACTION:.0%} of {requested}")
     least = LEAST_FRACTION * 3600.0 * hours
-    if run.history.end_utc is not None and run.final.elapsed < least:
-        found = _duration(run.final.elapsed, least)
+    if run.history.end_utc is not None and run.final.elapsed_seconds < least:
+        found = _duration(run.final.elapsed_seconds, least)
         yield f"{found} of {requested} requested; at least {LEAST_FRACTION:.0%} is required"
 
 

@@ -8,10 +8,11 @@ from typing import Final, Literal
 
 from pydantic import Field
 
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.views import quantities as table
 from aiperf_hpc.results.views.quantities import Format, View
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
-from aiperf_hpc.results.views.score import CURVE_POINTS, ScoreStatus
+from aiperf_hpc.results.views.score import CURVE_POINTS
 from aiperf_hpc.results.views.time_split import UNRECORDED, total_time
 from aiperf_hpc.results.views.trainings import TrainingTime
 from aiperf_hpc.service.answers.base import Answer, Question
@@ -80,7 +81,7 @@ class ScoreQuestion(Question):
             final=view.history.end_utc is not None,
             metric=view.quality_metric.name,
             interval_hours=view.manifest.config.score.interval_hours,
-            score=ScoreStatus.of(view.final()),
+            score=view.final(),
             points=tuple(view.series.official()),
             curve=tuple(fine[::-step][::-1]),
             best=tuple(_improvements(view)) if self.curve else (),

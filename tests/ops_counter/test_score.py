@@ -20,16 +20,17 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Softmax
+from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.score import (
     Counts,
-    ScorePoint,
+    ScoreStatus,
     end_of,
     score_at,
     score_series,
     score_times,
 )
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.records import PrimaryHeartbeat
+from aiperf_hpc.run.records import PrimaryHeartbeat, TrialStarted
 
 
 def graph(side: int) -> Graph:
@@ -45,29 +46,38 @@ BACKWARD = (2 * 9 * 2 * 16 + 2 * 9 * 2) + (2 * 2 * 2 * 3 + 2 * 3 * 3)
 TRAINING = FORWARD + BACKWARD
 
 
+def started(trial: str, side: int = 4) -> TrialStarted:
+    """Record a trial of a graph with the operations that the graph counts."""
+    counted = count(graph(side))
+    return trial_started(
+        trial,
+        graph(side).hash,
+        train_operations=counted.training,
+        validation_operations=counted.forward,
+    )
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> RunWriter:
     run = RunWriter(tmp_path)
-    GraphStore(run.paths).save(graph(4))
     run.primary(0, run_started())
-    run.replica(1, trial_started("t1", graph(4).hash))
+    run.replica(1, started("t1"))
     return run
 
 
-def at(run: RunWriter, *seconds: float) -> list[ScorePoint]:
-    counts = Counts(GraphStore(run.paths))
-    return score_series(run.history(), counts, [START + s for s in seconds])
+def at(run: RunWriter, *seconds: float) -> list[ScoreStatus]:
+    return score_series(run.history(), [START + s for s in seconds])
 
 
-def final(run: RunWriter) -> ScorePoint:
+def final(run: RunWriter) -> ScoreStatus:
     history = run.history()
-    return score_at(history, Counts(GraphStore(run.paths)), end_of(history))
+    return score_at(history, end_of(history))
 
 
 def test_ops_is_what_was_executed_over_the_time_since_the_start(run: RunWriter) -> None:
     run.replica(50, progress(train=10, validation=5))
     (point,) = at(run, 100)
-    assert point.elapsed == 100
+    assert point.elapsed_seconds == 100
     assert point.operations == 10 * 1321 + 5 * 667
     assert point.ops == (10 * 1321 + 5 * 667) / 100
 
@@ -77,12 +87,11 @@ def test_samples_executed_after_the_runs_end_are_not_credited(run: RunWriter) ->
     run.primary(20, run_ended())
     run.replica(21, progress(train=100), evaluated(correct=99))
     point = final(run)
-    assert (point.elapsed, point.operations, point.error) == (20, 1321, None)
+    assert (point.elapsed_seconds, point.operations, point.error) == (20, 1321, None)
 
 
 def test_all_replicas_are_credited_each_by_its_own_graph(run: RunWriter) -> None:
-    GraphStore(run.paths).save(graph(2))
-    run.replica(1, trial_started("t2", graph(2).hash), name="r1")
+    run.replica(1, started("t2", side=2), name="r1")
     run.replica(10, progress("t1", train=1))
     run.replica(11, progress("t2", train=1), name="r1")
     smaller = (2 * 9 * 2 * 4 + (2 * 4 + 4 * 2) + 12 + 39) + (2 * 9 * 2 * 4 + 36 + 42)
@@ -91,7 +100,7 @@ def test_all_replicas_are_credited_each_by_its_own_graph(run: RunWriter) -> None
 
 def test_journals_of_replicas_are_credited_in_order_of_time(run: RunWriter) -> None:
     run.replica(30, progress("t1", train=1), name="r0")
-    run.replica(1, trial_started("t2", graph(4).hash), name="r1")
+    run.replica(1, started("t2"), name="r1")
     run.replica(10, progress("t2", train=5), name="r1")
     assert [p.operations for p in at(run, 9, 10, 29, 30)] == [0, 5 * 1321, 5 * 1321, 6 * 1321]
 
@@ -127,19 +136,24 @@ def test_an_error_of_zero_counts_as_one_sample_of_the_validation_set(
 def test_a_run_that_has_not_started_has_no_score(tmp_path: Path) -> None:
     history = RunWriter(tmp_path).history()
     assert score_times(history, 0.1) == []
-    point = score_at(history, Counts(GraphStore(RunWriter(tmp_path).paths)), START)
-    assert (point.elapsed, point.operations, point.ops, point.regulated) == (0, 0, 0.0, None)
+    point = score_at(history, START)
+    assert (point.elapsed_seconds, point.operations, point.ops, point.regulated) == (
+        0,
+        0,
+        0.0,
+        None,
+    )
 
 
 def test_at_the_very_start_the_score_is_zero(run: RunWriter) -> None:
-    assert (at(run, 0)[0].ops, at(run, -5)[0].elapsed) == (0.0, 0.0)
+    assert (at(run, 0)[0].ops, at(run, -5)[0].elapsed_seconds) == (0.0, 0.0)
 
 
 def test_a_run_that_goes_on_is_scored_until_its_last_record(run: RunWriter) -> None:
     run.replica(10, progress(train=1))
     run.primary(40, PrimaryHeartbeat())
     assert end_of(run.history()) == START + 40
-    assert final(run).elapsed == 40
+    assert final(run).elapsed_seconds == 40
 
 
 def times(seconds: float, interval_hours: float = 0.1) -> list[float]:
@@ -201,24 +215,24 @@ def test_the_score_at_any_time_is_the_sum_of_what_was_recorded_until_then(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     run = RunWriter(tmp_path_factory.mktemp("run"))
-    GraphStore(run.paths).save(graph(4))
     run.primary(0, run_started())
-    run.replica(0, trial_started("t1", graph(4).hash))
+    run.replica(0, started("t1"))
     for seconds, train, validation in executed:
         run.replica(seconds, progress(train=train, validation=validation))
     for epoch, (seconds, correct) in enumerate(evaluations, 1):
         run.replica(seconds, evaluated(correct=correct, samples=5, epoch=epoch))
-    history, counts = run.history(), Counts(GraphStore(run.paths))
-    points = score_series(history, counts, [START + s for s in asked])
+    history = run.history()
+    points = score_series(history, [START + s for s in asked])
     for point, until in zip(points, asked, strict=True):
         done = [(t, v) for s, t, v in executed if s <= until]
         assert point.operations == sum(t * TRAINING + v * FORWARD for t, v in done)
         reached = [correct for s, correct in evaluations if s <= until]
         assert point.error == (None if not reached else (5 - max(reached)) / 5)
-        assert score_at(history, counts, START + until) == point
+        assert score_at(history, START + until) == point
 
 
 def test_a_graph_is_read_and_counted_once(run: RunWriter) -> None:
+    GraphStore(run.paths).save(graph(4))
     counts = Counts(GraphStore(run.paths))
     first = counts[graph(4).hash]
     run.paths.graph(graph(4).hash).unlink()

@@ -13,10 +13,10 @@ from tests.service.serving import serving
 from tests.support.run_factory import Plan, write_manifest, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
-from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.answers.trials import TrialRow
 from aiperf_hpc.service.problem import Problem

@@ -74,7 +74,7 @@ def test_its_status_goes_by_its_own_clock_and_says_that_it_is_simulated(
 ) -> None:
     status = view.status()
     assert status.simulated
-    assert status.elapsed_seconds == view.final().elapsed
+    assert status.elapsed_seconds == view.final().elapsed_seconds
     assert {r.last_record_seconds for r in status.replicas} == {None}
     assert main(["status", str(view.paths.root)]) == 0
     said = capsys.readouterr().out
@@ -102,7 +102,7 @@ def test_while_it_lasts_it_is_as_old_as_its_last_record(view: RunView, tmp_path:
 
 def test_it_lasts_as_long_as_asked_for_on_its_own_clock(view: RunView) -> None:
     assert view.history.start_utc == START_UTC
-    seconds = view.final().elapsed
+    seconds = view.final().elapsed_seconds
     assert HOURS * 3600 <= seconds < HOURS * 3600 + 15
     model = view.manifest.config.engine.simulation
     assert 0.9 < view.final().ops / (16 * model.operations_per_second) < 1.0
@@ -134,7 +134,7 @@ def test_a_stop_request_stops_it(tmp_path: Path) -> None:
         RunPaths(tmp_path / "run").stop_request.write_text("enough\n")
 
     view = simulated_run(tmp_path / "run", show=ask, nodes=3, hours=1.0)
-    assert view.final().elapsed < 120.0
+    assert view.final().elapsed_seconds < 120.0
     assert present(view.history.run_ended).event == records.RunEnded(reason="enough")
 
 

@@ -25,7 +25,7 @@ from tests.support.run_writer import (
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.datasets import ARCHIVES
 from aiperf_hpc.integrity.release import FILES
-from aiperf_hpc.ops_counter.score import end_of, recorded, score_at
+from aiperf_hpc.ops_counter.score import end_of, score_at
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.search import RESNET50
 from aiperf_hpc.run import records
@@ -124,7 +124,7 @@ def write_official_run(root: Path, rewrite: Rewrite = as_it_is) -> RunPaths:
 def official_evidence(root: Path, rewrite: Rewrite = as_it_is) -> RunEvidence:
     """Return what the rules look at of such a run, minutes after its end."""
     history = RunHistory.read(write_official_run(root, rewrite))
-    final = score_at(history, recorded, end_of(history))
+    final = score_at(history, end_of(history))
     return RunEvidence(history, MANIFEST, final, LATER)
 
 

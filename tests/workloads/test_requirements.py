@@ -11,7 +11,7 @@ from tests.support.run_writer import RunWriter, evaluated, run_started, trial_en
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.objective import ACCURACY
-from aiperf_hpc.ops_counter.score import ScorePoint
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.manifest import RULES
 from aiperf_hpc.run.records import DatasetLoaded
@@ -36,7 +36,7 @@ def evidence(
             run.replica(at, trial_started(trial, phase=RoundPhase.FIXED), name=name)
             run.replica(at + 1, evaluated(trial, correct=correct), trial_ended(trial), name=name)
     manifest = run_manifest(load_config("quickstart"), rules=RULES)
-    return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)
+    return RunEvidence(run.history(), manifest, ScoreStatus.of(1.0, 1, None, None), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from aiperf_hpc.cli import main
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.extras import DETECTION
-from aiperf_hpc.ops_counter.score import ScorePoint
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.rules.consistency.evidence import quality as recomputed
 from aiperf_hpc.rules.judgement import judge
 from aiperf_hpc.rules.validity.evidence import RunEvidence
@@ -130,7 +130,7 @@ def evidence(
     if ended:
         run.replica(3, trial_ended())
     manifest = run_manifest(config, rules=RULES_VERSION, commit="c")
-    return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)
+    return RunEvidence(run.history(), manifest, ScoreStatus.of(1.0, 1, None, None), 0.0)
 
 
 def violated_rules(workload: Workload, config: RunConfig) -> dict[str, tuple[str, ...]]:

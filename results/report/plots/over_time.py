@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from matplotlib.axes import Axes
 
 from aiperf_hpc.formatting import percent, scale_of, si
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
     GRID,
@@ -24,7 +25,6 @@ from aiperf_hpc.results.report.plots.figure import (
 )
 from aiperf_hpc.results.report.telemetry import TelemetryInterval, TelemetryReport
 from aiperf_hpc.results.views.nodes import ElasticityStatus
-from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.rules.validity.result import MOST_ERROR
 
 T = TypeVar("T")

@@ -42,10 +42,10 @@ def test_a_factor_is_the_ratio_alone_and_within_all() -> None:
 def test_a_run_is_measured_by_its_own_records(tmp_path: Path) -> None:
     view = RunView.read(write_run(tmp_path / "run", Plan()))
     final = view.final()
-    assert measured(view, STUDY) == final.operations / final.elapsed
+    assert measured(view, STUDY) == final.operations / final.elapsed_seconds
     trained = sum(execution.train_samples for execution in view.history.executions)
     by_rate = STUDY.model_copy(update={"metric": "throughput"})
-    assert measured(view, by_rate) == trained / final.elapsed
+    assert measured(view, by_rate) == trained / final.elapsed_seconds
     best = max(view.history.evaluations, key=lambda evaluation: evaluation.quality)
     to_best = {"metric": "time_to_quality", "quality": best.quality}
     found = measured(view, STUDY.model_copy(update=to_best))

@@ -38,7 +38,7 @@ def test_mlperfs_parser_reads_every_line_and_the_run_is_in_it(default_run: RunPa
     assert (errors, len(lines)) == ([], len(text.splitlines()))
     final, view = RunView.read(default_run).final(), RunView.read(default_run)
     at = {line.key: line.timestamp for line in lines}
-    assert at["run_stop"] - at["run_start"] == pytest.approx(1000 * final.elapsed, abs=1.0)
+    assert at["run_stop"] - at["run_start"] == pytest.approx(1000 * final.elapsed_seconds, abs=1.0)
     values = _values(default_run.result_log)
     assert values["aiperf_ops"] == final.ops
     assert values["aiperf_regulated_ops"] == final.regulated
@@ -107,7 +107,7 @@ def test_our_own_analysis_reads_it_as_one_training(default_run: RunPaths, tmp_pa
     (training,) = entry.logs
     final = RunView.read(default_run).final()
     assert training.run is not None
-    assert training.run.seconds == pytest.approx(final.elapsed, abs=0.002)
+    assert training.run.seconds == pytest.approx(final.elapsed_seconds, abs=0.002)
     assert max(e.quality or 0.0 for e in training.evaluations) == pytest.approx(
         1 - (final.error or 0.0)
     )

@@ -11,6 +11,7 @@ import matplotlib as mpl
 import pytest
 from tests.support.run_factory import Plan, write_run
 
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.primary.allreduce import Curve, Measurement
 from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
 from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot
@@ -21,7 +22,6 @@ from aiperf_hpc.results.report.plots.search import prediction_plot
 from aiperf_hpc.results.report.scaling import ScalingPoint
 from aiperf_hpc.results.report.search_replay import CandidateOutcome
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.results.views.score import ScoreStatus
 
 POINTS_A_LETTER = 5.0
 """The width of a letter of the drawings' 9-point type, in points, at least."""

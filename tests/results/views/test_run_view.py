@@ -26,7 +26,6 @@ from tests.support.run_factory import (
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.views.replica_status import ReplicaStatus
 from aiperf_hpc.results.views.run_view import RunState, RunView
-from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.trial_status import trials_text
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
@@ -259,11 +258,11 @@ def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
 def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
     view = RunView.read(write_run(tmp_path, Plan(replicas=1)))
     points = view.series.official()
-    elapsed = view.final().elapsed
+    elapsed = view.final().elapsed_seconds
     step = 0.02 * 3600.0
     expected = [step * (i + 1) for i in range(int(elapsed / step))]
     assert [p.elapsed_seconds for p in points[:-1]] == pytest.approx(expected)
-    assert points[-1] == ScoreStatus.of(view.final())
+    assert points[-1] == view.final()
     assert all(p.ops == p.operations / p.elapsed_seconds for p in points)
     assert [p.operations for p in points] == sorted(p.operations for p in points)
 

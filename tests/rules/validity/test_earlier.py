@@ -20,7 +20,7 @@ from tests.support.run_writer import (
 )
 
 from aiperf_hpc.config import DatasetConfig, ModelConfig, RunConfig
-from aiperf_hpc.ops_counter.score import ScorePoint
+from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.rules.judgement import Judgement, judge
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.records import DatasetLoaded
@@ -31,8 +31,8 @@ NO_DIVISION = "division: recorded by a version without divisions"
 NOT_GROWN = "network morphism: no trial trained a network grown by morphism"
 
 
-def point(elapsed: float = 3600.0, error: float | None = 0.3) -> ScorePoint:
-    return ScorePoint(elapsed, operations=1, error=error, regulated_error=error)
+def point(elapsed: float = 3600.0, error: float | None = 0.3) -> ScoreStatus:
+    return ScoreStatus.of(elapsed, 1, error, error)
 
 
 class Run(RunWriter):
@@ -60,11 +60,11 @@ class Run(RunWriter):
             self.primary(3600, run_ended())
         return self
 
-    def broken(self, final: ScorePoint | None = None, config: RunConfig = CONFIG) -> list[str]:
+    def broken(self, final: ScoreStatus | None = None, config: RunConfig = CONFIG) -> list[str]:
         violations = map(str, self.judged(final, config).violations)
         return [each for each in violations if each != NO_DIVISION]
 
-    def judged(self, final: ScorePoint | None = None, config: RunConfig = CONFIG) -> Judgement:
+    def judged(self, final: ScoreStatus | None = None, config: RunConfig = CONFIG) -> Judgement:
         manifest = run_manifest(config)
         return judge(RunEvidence(self.history(), manifest, final or point(), 0.0))
 
@@ -95,7 +95,7 @@ def test_a_run_that_keeps_every_rule_of_its_time_is_official_in_no_division(run:
     ],
 )  # fmt: skip
 def test_what_breaks_a_rule(
-    run: Run, changes: dict[str, Any], final: ScorePoint, reasons: list[str]
+    run: Run, changes: dict[str, Any], final: ScoreStatus, reasons: list[str]
 ) -> None:
     assert run.write(**changes).broken(final) == reasons
 
