@@ -31,6 +31,7 @@ from aiperf_hpc.analysis.sections import (
 from aiperf_hpc.analysis.sections.contest import qualities_for
 from aiperf_hpc.analysis.training_log import Entry, ReadResult, Unreadable
 from aiperf_hpc.formatting import few
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.table import Table
 from aiperf_hpc.trial import Value
 
@@ -180,8 +181,6 @@ def notes_on(entry: Entry, of: EntryMetrics) -> list[str]:
 
 def _log_problems(entry: Entry) -> Iterator[str]:
     """Yield the problems of logs, grouping files with the same problem."""
-    files: dict[str, list[str]] = {}
-    for log in entry.logs:
-        for problem in log.problems:
-            files.setdefault(problem, []).append(log.source.rpartition("/")[2])
+    found = ((problem, log) for log in entry.logs for problem in log.problems)
+    files = grouped((problem, log.source.rpartition("/")[2]) for problem, log in found)
     yield from (f"{few(names)}: {problem}" for problem, names in files.items())

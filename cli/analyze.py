@@ -215,8 +215,7 @@ def rank(
       $ aiperf rank /shared/results --output ranking.html
     """
     from aiperf_hpc.analysis.layout import tables_as_lines
-    from aiperf_hpc.analysis.rank.ranking import rank_runs
-    from aiperf_hpc.analysis.rank.tables import tables_of, write_page
+    from aiperf_hpc.analysis.ranking import rank_runs, tables_of, write_page
     from aiperf_hpc.run.storage import require_writable
 
     keys = trusted.read()

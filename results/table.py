@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from aiperf_hpc.formatting import NAMED, few
+from aiperf_hpc.results.grouping import grouped
 
 NONE = "–"
 """Text of an empty cell."""
@@ -48,12 +49,5 @@ def optional(say: Callable[[float], str], value: float | None) -> str:
 
 def reasons(missing: Mapping[str, str], most: int = NAMED) -> Iterator[str]:
     """Yield the reasons of missing figures, grouping names by reason: ``a, b: reason``."""
-    yield from (f"{few(names, most)}: {reason}" for reason, names in by_reason(missing).items())
-
-
-def by_reason(said: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names of each reason."""
-    names: dict[str, list[str]] = {}
-    for name, reason in said.items():
-        names.setdefault(reason, []).append(name)
-    return names
+    names = grouped((reason, name) for name, reason in missing.items())
+    yield from (f"{few(each, most)}: {reason}" for reason, each in names.items())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +24,7 @@ from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import CheckpointError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.morphism.weights.weight_file import load_recorded
 from aiperf_hpc.ops_counter.score import credited
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.trainings import chains, cut
@@ -55,10 +55,7 @@ Spans = Mapping[str, Sequence[Span]]
 
 def spans_of(history: RunHistory, until: float) -> Spans:
     """Return the spans of all trials, from the first step of each until ``until``, UTC seconds."""
-    found: defaultdict[str, list[Span]] = defaultdict(list)
-    for trial, span in executed_of(history, until):
-        found[trial.id].append(span)
-    return found
+    return grouped((trial.id, span) for trial, span in executed_of(history, until))
 
 
 def executed_of(history: RunHistory, until: float) -> Iterator[tuple[Trial, Span]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +14,7 @@ from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.host.schedulers import SCHEDULERS
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.table import Table, optional
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
@@ -246,13 +246,15 @@ def speed_ups_of_runs(runs: Iterable[RunSteps]) -> Iterator[SpeedUp]:
     """Yield the speed-up of each configuration with runs on different numbers of ranks."""
     trained = [run for run in runs if run.operations and run.seconds > 0.0]
     for scaling in ("strong", "weak"):
-        alike: defaultdict[str, list[RunSteps]] = defaultdict(list)
-        for run in trained:
-            batch = run.batch_size if scaling == "strong" else run.batch_size / run.ranks
-            alike[json.dumps([run.configuration, run.hardware, batch], sort_keys=True)].append(run)
-        for group in alike.values():
+        for group in grouped((_condition(run, scaling), run) for run in trained).values():
             if len({run.ranks for run in group}) > 1:
                 yield _speed_up_of(group, scaling)
+
+
+def _condition(run: RunSteps, scaling: str) -> str:
+    """Return a text that is equal for all runs that differ only in their number of ranks."""
+    batch = run.batch_size if scaling == "strong" else run.batch_size / run.ranks
+    return json.dumps([run.configuration, run.hardware, batch], sort_keys=True)
 
 
 def _speed_up_of(group: Sequence[RunSteps], scaling: Literal["strong", "weak"]) -> SpeedUp:
@@ -269,9 +271,7 @@ def _speed_up_of(group: Sequence[RunSteps], scaling: Literal["strong", "weak"]) 
 
 def _points(group: Sequence[RunSteps]) -> Iterator[ScalePoint]:
     """Yield each scale compared with the smallest."""
-    scales: defaultdict[int, list[RunSteps]] = defaultdict(list)
-    for run in sorted(group, key=lambda run: run.ranks):
-        scales[run.ranks].append(run)
+    scales = grouped((run.ranks, run) for run in sorted(group, key=lambda run: run.ranks))
     base, *_ = scales
     base_rate, base_compute_rate = _rates(scales[base])
     for ranks, runs in scales.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -39,8 +39,8 @@ class Reference(NamedTuple):
     interpolated: bool = False
 
 
-class Comparison(Value):
-    """An entry's convergence compared with the reference's."""
+class ConvergenceRow(Value):
+    """One entry compared with the reference of MLPerf HPC v3.0."""
 
     mean: float
     """Mean epochs to converge (samples for OpenFold), without the fastest and the slowest."""
@@ -53,10 +53,6 @@ class Comparison(Value):
     verdict: Verdict
     factor: float
     """Factor on the time to solution."""
-
-
-class ConvergenceRow(Comparison):
-    """One entry compared with the reference of MLPerf HPC v3.0."""
 
     entry: str
     batch_size: int
@@ -182,23 +178,26 @@ def reference_at(batch_size: float, points: Sequence[Reference], runs: int) -> R
     return interpolated(batch_size, below[-1], above[0], runs)
 
 
-def compare(benchmark: str, batch_size: float, converged: Iterable[float]) -> Comparison:
+def compare(entry: Entry, batch_size: int, converged: Sequence[float]) -> ConvergenceRow:
     """Compare an entry's epochs to converge with the reference's at its batch size.
 
     Raises:
         NotMeasuredError: there is no reference for the entry, or it has too few runs.
     """
-    points = references(benchmark)
-    runs = REQUIRED_RUNS[benchmark]
+    points = references(entry.benchmark)
+    runs = REQUIRED_RUNS[entry.benchmark]
     reference = reference_at(batch_size, pruned(points, runs), runs)
-    mean = mean_without_extremes(list(converged))
+    mean = mean_without_extremes(converged)
     if mean <= 0:
         raise NotMeasuredError("the log's epochs do not count from the start of the training")
     least = least_mean(reference, runs)
     verdict: Verdict = "no faster"
     if mean < reference.mean:
         verdict = "faster, within chance" if mean >= least else "faster than chance allows"
-    return Comparison(
+    return ConvergenceRow(
+        entry=entry.name,
+        batch_size=batch_size,
+        submitted=entry.convergence_scale,
         mean=mean,
         reference=reference.mean,
         interpolated=reference.interpolated,
@@ -226,13 +225,7 @@ def _row_of(entry: Entry) -> ConvergenceRow:
     batches = {log.global_batch_size for log in entry.logs}
     _check(entry, batches)
     batch = required(batches.pop(), "its logs do not state a global batch size")
-    found = compare(entry.benchmark, batch, _converged(entry))
-    return ConvergenceRow(
-        entry=entry.name,
-        batch_size=batch,
-        submitted=entry.convergence_scale,
-        **found.model_dump(),
-    )
+    return compare(entry, batch, _converged(entry))
 
 
 def _check(entry: Entry, batches: set[int | None]) -> None:

@@ -25,12 +25,15 @@ from aiperf_hpc.analysis.metrics.statistics import (
 )
 from aiperf_hpc.analysis.metrics.time_to_solution import reached_target
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.sections.noise import Noise, RunLength, noise_of, run_length
 from aiperf_hpc.analysis.sections.repeated_runs import (
+    Noise,
     Repeated,
+    RunLength,
     Similarity,
     differences,
+    noise_of,
     repetitions,
+    run_length,
     similarity_of,
 )
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog, any_of

@@ -9,7 +9,6 @@ computation of a workload overlap completely.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.ops_counter.memory import FULL, traffic
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
@@ -226,9 +226,7 @@ def _roofline(entry: Entry, given: _PeaksFile | None) -> RunRoofline:
 
 def _groups(trials: Sequence[Trial]) -> list[tuple[tuple[str, str], list[Trial]]]:
     """Return trials by graph hash and precision, most operations first."""
-    found: defaultdict[tuple[str, str], list[Trial]] = defaultdict(list)
-    for trial in trials:
-        found[trial.started.graph, trial.started.hyperparameters.precision].append(trial)
+    found = grouped(((t.started.graph, t.started.hyperparameters.precision), t) for t in trials)
     return sorted(found.items(), key=lambda item: -_operations(item[1]))
 
 

@@ -7,7 +7,6 @@ against the number of accelerators and the batch size, compared with the ideal.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -31,6 +30,7 @@ from aiperf_hpc.analysis.metrics.time_to_solution import (
 )
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog, any_of
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.table import reasons
 from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.trial import Value
@@ -181,11 +181,8 @@ def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudie
         NotMeasuredError: no benchmark has entries at two scales.
     """
     found, excluded = measured_each(entries, lambda entry: (_entry_scale(entry), _subject(entry)))
-    groups: dict[str, list[_EntryScale]] = defaultdict(list)
-    for sample, subject in found:
-        groups[subject].append(sample)
     studies: list[ScalingStudy] = []
-    for subject, samples in groups.items():
+    for subject, samples in grouped((subject, sample) for sample, subject in found).items():
         if _several_scales(samples):
             studies += _studies(subject, samples, options)
         else:
@@ -251,9 +248,7 @@ def _spread(of: Callable[[TrainingLog], float], logs: Sequence[TrainingLog]) -> 
 
 
 def _studies(subject: str, samples: list[_EntryScale], options: Options) -> Iterator[ScalingStudy]:
-    models: dict[str, list[_EntryScale]] = defaultdict(list)
-    for sample in samples:
-        models[sample.entry.system.accelerator or UNNAMED].append(sample)
+    models = grouped((s.entry.system.accelerator or UNNAMED, s) for s in samples)
     notes: tuple[str, ...] = ()
     if len(models) > 1 or UNNAMED in models:
         names = ", ".join(sorted(models))
@@ -331,11 +326,11 @@ def _component(points: Iterable[ScalingPoint]) -> PrincipalComponent:
 
 def _equal_work(samples: Iterable[_EntryScale], options: Options) -> tuple[EqualWork, ...]:
     """Fit power laws for each local batch size that occurs at two scales."""
-    series: dict[float, list[tuple[MeasuredScale, _LawValues]]] = defaultdict(list)
-    for sample in samples:
-        local, values = sample.point.local_batch_size, _law_values(sample)
-        if local and values:
-            series[local].append((sample.point, values))
+    series = grouped(
+        (local, (sample.point, values))
+        for sample in samples
+        if (local := sample.point.local_batch_size) and (values := _law_values(sample))
+    )
     fitted = tuple(
         _fitted(local, own, options)
         for local, own in sorted(series.items())

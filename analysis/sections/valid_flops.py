@@ -19,7 +19,8 @@ from aiperf_hpc.analysis.training_log import Entry, Quality, TrainingLog
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import duration, few, si
 from aiperf_hpc.ops_counter import score
-from aiperf_hpc.results.table import Table, by_reason, optional, reasons
+from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.results.table import Table, optional, reasons
 from aiperf_hpc.trial import Value
 
 EXPONENTS = {
@@ -359,10 +360,10 @@ def tables(found: ValidFlopsTable) -> Iterator[Table]:
 
 def _notes(rows: Sequence[ValidFlops]) -> Iterator[str]:
     """Yield the sources of FLOPS and n, and the training runs that lack data."""
-    for source, names in by_reason({row.entry: row.flops_source for row in rows}).items():
+    for source, names in grouped((row.flops_source, row.entry) for row in rows).items():
         yield f"FLOPS of {few(names)}: {source}"
     exponents = {row.benchmark: f"n = {row.exponent} ({row.exponent_source})" for row in rows}
-    for exponent, benchmarks in by_reason(exponents).items():
+    for exponent, benchmarks in grouped((n, name) for name, n in exponents.items()).items():
         yield f"{exponent}: {', '.join(benchmarks)}"
     for row in rows:
         for reason in reasons(row.unmeasured):

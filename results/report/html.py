@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from aiperf_hpc import formatting
 from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric
 from aiperf_hpc.ops_counter.score import ScoreStatus
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.parts import ReplicaReport, TrialReport
@@ -223,14 +223,8 @@ def node_table(document: Report) -> Table:
     A trial counts on the node of its first rank, a replica on that of its last attempt's.
     """
     telemetry = {node.host: node for node in document.telemetry.nodes} if document.telemetry else {}
-    replicas: defaultdict[str, list[ReplicaReport]] = defaultdict(list)
-    for replica in document.replicas:
-        if replica.machine is not None:
-            replicas[replica.machine.host].append(replica)
-    trials: defaultdict[str, list[TrialReport]] = defaultdict(list)
-    for trial in document.trials:
-        if trial.host is not None:
-            trials[trial.host].append(trial)
+    replicas = grouped((r.machine.host, r) for r in document.replicas if r.machine is not None)
+    trials = grouped((trial.host, trial) for trial in document.trials if trial.host is not None)
     elapsed = document.score.elapsed_seconds
     rows = [
         {

@@ -7,11 +7,11 @@ evaluator it is. It is deterministic and needs no random forest.
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aiperf_hpc.objective import QualityMetric
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, Value
 
@@ -87,10 +87,8 @@ def setting_of(trial: TrialReport, name: str) -> Setting:
 
 def _rounds(trials: Sequence[TrialReport]) -> list[list[TrialReport]]:
     """Return the evaluated HPO trials of each round with several."""
-    rounds: defaultdict[tuple[str, int], list[TrialReport]] = defaultdict(list)
-    for trial in trials:
-        if trial.phase == RoundPhase.HPO and trial.best_quality is not None:
-            rounds[trial.replica, trial.round].append(trial)
+    tuned = (t for t in trials if t.phase == RoundPhase.HPO and t.best_quality is not None)
+    rounds = grouped(((trial.replica, trial.round), trial) for trial in tuned)
     return [own for own in rounds.values() if len(own) > 1]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from aiperf_hpc.formatting import in_words
 from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.replica_status import (
     ReplicaStatus,
     StorageStatus,
@@ -18,7 +19,6 @@ from aiperf_hpc.results.views.time_split import TimeSplit, split_time
 from aiperf_hpc.results.views.trial_status import TrialStatus
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run.history import ReplicaHistory
-from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.trial import Hyperparameters, Machine, TimePhase, Value
 
 
@@ -301,11 +301,14 @@ def restarts_of(view: RunView) -> tuple[Restart, ...]:
         )
         for utc, event in history.run_starts[1:]
     ]
-    resumed: defaultdict[tuple[str, Incarnation], list[str]] = defaultdict(list)
-    for trial in history.trials.values():
-        if trial.started.resumes is not None:
-            text = f"resumed {trial.started.resumes} at epoch {trial.started.first_epoch}"
-            resumed[trial.replica, trial.incarnation].append(text)
+    resumed = grouped(
+        (
+            (trial.replica, trial.incarnation),
+            f"resumed {trial.started.resumes} at epoch {trial.started.first_epoch}",
+        )
+        for trial in history.trials.values()
+        if trial.started.resumes is not None
+    )
     for replica in history.replicas.values():
         for life, utc in sorted(replica.starts.items())[1:]:
             text = "; ".join([f"attempt {life} started", *resumed[replica.id, life]])

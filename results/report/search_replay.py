@@ -9,10 +9,10 @@ objective values; only what an evaluation observed is called reached.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from aiperf_hpc.formatting import duration, in_words, percent
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Proposal, Trial
 from aiperf_hpc.trial import TrialState, Value
@@ -81,10 +81,7 @@ class SearchReplay(Value):
 def replay_search(view: RunView) -> SearchReplay:
     """Return the predictions of a run's searchers, from the records until its end."""
     history, start = view.history, view.history.origin_utc or 0.0
-    trials: dict[str, list[Trial]] = defaultdict(list)
-    for trial in history.trials.values():
-        if trial.started.proposal is not None:
-            trials[trial.started.proposal].append(trial)
+    trials = grouped((trial.started.proposal, trial) for trial in history.trials.values())
     ordered = sorted(history.proposals.values(), key=lambda p: (p.utc, p.id))
     candidates = tuple(
         _candidate(p, trials[p.id], start, view.until, rejected=p.id in history.rejected)

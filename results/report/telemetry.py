@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.score import ScoreStatus
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.energy import EnergyStatus, HostEnergy, host_energies
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.telemetry import (
@@ -232,10 +232,8 @@ def _sum(known: Sequence[float]) -> float | None:
 
 
 def _absent(view: RunView) -> tuple[Absence, ...]:
-    found = defaultdict[tuple[str, str], list[str]](list)
-    for node in absences(view.history):
-        for name, reason in node.absent.items():
-            found[name, reason].append(node.host)
+    nodes = absences(view.history)
+    found = grouped((fact, node.host) for node in nodes for fact in node.absent.items())
     return tuple(Absence(name=k[0], reason=k[1], hosts=tuple(v)) for k, v in sorted(found.items()))
 
 

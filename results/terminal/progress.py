@@ -8,22 +8,32 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import NamedTuple, TextIO
+
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.formatting import duration
+from aiperf_hpc.formatting import duration, quality, roughly
 from aiperf_hpc.host.processes import Interrupts, in_background
-from aiperf_hpc.results.terminal.live_block import block, shown
-from aiperf_hpc.results.terminal.screen import Fitted, Screen, one_line
-from aiperf_hpc.results.terminal.status_line import short_trial_line, status_line, trial_line
+from aiperf_hpc.results.terminal.screen import Fitted, Screen, bar_line, one_line
+from aiperf_hpc.results.terminal.status_line import (
+    fitted,
+    short_trial_line,
+    status_line,
+    status_parts,
+    trial_line,
+)
 from aiperf_hpc.results.views.cached_view import CachedView
-from aiperf_hpc.results.views.replica_status import clock_problems, disagreements, rejections
-from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.replica_status import problems_of
+from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
+from aiperf_hpc.results.views.trial_status import epochs_trained
 from aiperf_hpc.run.history import PRIMARY, Trial
 from aiperf_hpc.run.storage import BackoffRetry, Wait
 from aiperf_hpc.streams import warn
+from aiperf_hpc.trial import TrialState
 
 LINE_SECONDS = 1.0
 """Minimum seconds between two lines, or between two updates of the live block."""
@@ -35,6 +45,106 @@ MOST_QUEUED = 60
 """Maximum number of queued lines; the oldest of more are omitted."""
 LAST_LINES = 10
 """Maximum number of trials that are printed at the end."""
+
+
+MOST_TRIALS = 8
+"""Maximum number of trials, one line each."""
+LEAST_LINES = 4
+"""Minimum height of a window for a block of several lines."""
+STYLES = {"note": "yellow", "ops": "bold", "best": "cyan"}
+"""Styles of parts of the status, if the terminal has colors."""
+TROUBLE_STYLE = "reverse"
+"""Style of the replicas if one is in trouble: no color, because some people cannot see red."""
+TIME_LINE = ("note", "time")
+"""Parts of the status in the first line."""
+TROUBLED = ("silent", "failed", "lost", "unknown", "requeued")
+"""Prefixes of replica states that need attention."""
+
+
+class TrialUnderWay(NamedTuple):
+    """A trial that has not ended."""
+
+    id: str
+    share: float
+    """Fraction of its epochs that it has trained."""
+    state: str
+    result: str
+    """Formatted best quality that an evaluation observed, and the batch size."""
+
+
+class Shown(NamedTuple):
+    """Content of the live block."""
+
+    status: RunStatus
+    trials: tuple[TrialUnderWay, ...]
+
+
+def shown(view: RunView) -> Shown:
+    """Return the content of a run's live block."""
+    status = view.status()
+    lasts = status.state is not RunState.ENDED
+    return Shown(status, tuple(_under_way(view, t) for t in view.history.under_way if lasts))
+
+
+def _under_way(view: RunView, trial: Trial) -> TrialUnderWay:
+    epochs = epochs_trained(trial, view.history.replicas[trial.replica].dataset).total
+    limit = trial.started.epoch_limit
+    state = f"epoch {min(limit, int(epochs) + 1)} of {limit}"
+    if trial.state is TrialState.COMPILING:
+        state = f"building, {limit} epochs"
+    best = "" if trial.best is None else quality(trial.best.quality, view.quality_metric.name)
+    result = f"{best:>6}  batch {trial.started.hyperparameters.batch_size}"
+    return TrialUnderWay(trial.id, epochs / limit, state, result)
+
+
+def block(shown: Shown, columns: int, lines: int) -> RenderableType:
+    """Return the lines of the block for a window of the given size."""
+    status = shown.status
+    if lines < LEAST_LINES:
+        return one_line(status_line(status, columns))
+    room = min(MOST_TRIALS, lines - LEAST_LINES)
+    trials = list(_trial_lines(shown.trials[:room], columns))
+    if more := len(shown.trials) - room:
+        trials += [one_line(f"and {more:,} more trials in progress")] if more > 0 else []
+    return Group(_time_line(status, columns), _score_line(status, columns), *trials)
+
+
+def _time_line(status: RunStatus, columns: int) -> RenderableType:
+    parts = {name: forms for name, forms in status_parts(status).items() if name in TIME_LINE}
+    before = _styled(fitted(parts, columns))
+    share = status.elapsed_seconds / (3600.0 * status.hours)
+    if status.state is RunState.ENDED:
+        return one_line(before)
+    left = Text(f"{roughly(status.remaining_seconds)} left" if status.remaining_seconds else "")
+    return bar_line(before, share, left, columns)
+
+
+def _score_line(status: RunStatus, columns: int) -> RenderableType:
+    others = {name: each for name, each in status_parts(status).items() if name not in TIME_LINE}
+    parts = fitted(others, columns)
+    line = _styled(parts)
+    if any(replica.state.startswith(TROUBLED) for replica in status.replicas):
+        line.stylize(TROUBLE_STYLE, len(line) - len(parts.get("replicas", "")))
+    return one_line(line)
+
+
+def _styled(parts: dict[str, str]) -> Text:
+    return Text("  ").join(Text(text, STYLES.get(name, "")) for name, text in parts.items())
+
+
+def _trial_lines(trials: Sequence[TrialUnderWay], columns: int) -> list[RenderableType]:
+    """Return a line for each trial, aligned in columns."""
+    wide = max((len(trial.id) for trial in trials), default=0)
+    most = max((len(trial.state) for trial in trials), default=0)
+    return [
+        bar_line(
+            Text(trial.id.ljust(wide)),
+            trial.share,
+            Text(f"{trial.state.ljust(most)}  {trial.result}"),
+            columns,
+        )
+        for trial in trials
+    ]
 
 
 class ProgressDisplay:
@@ -186,17 +296,8 @@ class ProgressDisplay:
         self._waits_read = len(history.storage_waits)
         self._shown.update(trial.id for trial in ended)
         new = [text for text in dict.fromkeys(failed) if text not in self._complained]
-        problems = [
-            text
-            for text in (
-                *disagreements(history),
-                *clock_problems(history),
-                *history.file_problems,
-                *history.compiler_failures,
-                *rejections(history),
-            )
-            if text not in self._complained
-        ]
+        known = (*problems_of(history), *history.compiler_failures)
+        problems = [text for text in known if text not in self._complained]
         self._complained.update(new, problems)
         self._ended.extend(ended)
         self._urgent += [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.formatting import few
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.rules.validity.replicas import hosts_of
 from aiperf_hpc.run.history import PartEnergy, RunHistory, SamplerHistory, counted
 from aiperf_hpc.telemetry.values import Label, Meter, Part
@@ -165,8 +165,9 @@ def _missing(history: RunHistory, hosts: Sequence[HostEnergy], until: float) -> 
         if replica.machine is not None and replica.machine.accelerators
         for host in hosts_of(replica)
     }
-    found = defaultdict[tuple[str, str], list[str]](list)
-    for host in hosts:
-        for reason in host.missing(start, until, host.host in accelerated):
-            found[reason].append(host.host)
+    found = grouped(
+        (reason, host.host)
+        for host in hosts
+        for reason in host.missing(start, until, host.host in accelerated)
+    )
     return tuple(f"{what} of {few(names)}: {why}" for (what, why), names in found.items())

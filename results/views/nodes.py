@@ -9,6 +9,7 @@ from typing import Final
 
 from aiperf_hpc.formatting import duration, percent, si
 from aiperf_hpc.ops_counter.score import credited, score_series
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.history.presence import Step, presences, requested_nodes, steps
 from aiperf_hpc.run.records import NodesRefused
@@ -71,9 +72,7 @@ def kinds_status(
     start = history.start_utc
     if not kinds or start is None or until <= start:
         return ()
-    members: defaultdict[str, list[ReplicaHistory]] = defaultdict(list)
-    for name, kind in kinds.items():
-        members[kind].append(history.replicas[name])
+    members = grouped((kind, history.replicas[name]) for name, kind in kinds.items())
     operations = _operations(history, until)
     whole = operations.total()
     hours: defaultdict[str, float] = defaultdict(float)

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from aiperf_hpc.formatting import few
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.run.history import PRIMARY, ReplicaHistory, RunHistory
-from aiperf_hpc.run.records import StorageWaited
 from aiperf_hpc.trial import JobPhase, Value
 
 
@@ -75,9 +75,7 @@ def replica_statuses(
 
 def storage_statuses(history: RunHistory) -> Iterator[StorageStatus]:
     """Yield the waits of the primary and of each replica that waited for storage."""
-    waits = defaultdict[str, list[StorageWaited]](list)
-    for component, wait in history.storage_waits:
-        waits[component].append(wait)
+    waits = grouped(history.storage_waits)
     waited = {PRIMARY: (sum(wait.seconds for wait in waits[PRIMARY]), "")}
     for replica in _ordered(history):
         waited[replica.id] = replica.storage_wait_seconds, replica.storage_waiting
@@ -178,6 +176,14 @@ def clock_problems(history: RunHistory) -> list[str]:
     """Return a line for every replica with a detected clock offset."""
     checked = (replica.checked for replica in history.replicas.values())
     return [problem for each in checked if each is not None for problem in each.problems]
+
+
+def problems_of(history: RunHistory) -> Iterator[str]:
+    """Yield the problems of replicas, files and candidates, one line each."""
+    yield from disagreements(history)
+    yield from clock_problems(history)
+    yield from history.file_problems
+    yield from rejections(history)
 
 
 def rejections(history: RunHistory) -> list[str]:

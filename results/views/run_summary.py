@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiperf_hpc.ops_counter.score import ScoreStatus
+from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.earlier_versions import renamed
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.quantities import Figures, figures_of
@@ -193,11 +194,8 @@ def _machine(view: RunView) -> dict[str, str]:
     """Return the known properties of the nodes, grouped if equal; for older runs, only the
     processors."""
     groups = view.machine.summary().nodes
-    found: dict[str, list[str]] = {}
-    for group in groups:
-        for name, value in node_rows(group.node):
-            if not name.startswith("file system"):
-                found.setdefault(name, []).append(value)
+    rows = (row for group in groups for row in node_rows(group.node))
+    found = grouped(row for row in rows if not row[0].startswith("file system"))
     if not groups:
         machines = (replica.machine for replica in view.history.replicas.values())
         found["processors"] = sorted({each.cpu for each in machines if each is not None})

@@ -16,7 +16,7 @@ from typing import Literal, Self
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.formatting import age
 from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, QualityMetric
-from aiperf_hpc.ops_counter.score import Counts, ScoreStatus, end_of, score_at
+from aiperf_hpc.ops_counter.score import Counts, ScoreSeries, ScoreStatus, end_of, score_at
 from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.nodes import (
@@ -29,15 +29,12 @@ from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.replica_status import (
     ReplicaStatus,
     StorageStatus,
-    clock_problems,
-    disagreements,
-    rejections,
+    problems_of,
     replica_statuses,
     storage_statuses,
 )
 from aiperf_hpc.results.views.resources import Resources, RunMachine
 from aiperf_hpc.results.views.run_graphs import RunGraphs
-from aiperf_hpc.results.views.score import ScoreSeries
 from aiperf_hpc.results.views.telemetry import TelemetryStatus, telemetry_status
 from aiperf_hpc.results.views.trainings import (
     ModelsStatus,
@@ -326,10 +323,7 @@ class RunView:
         history = self.history
         yield from map(str, history.problems)
         yield from filter(None, [self.machine.idle()])
-        yield from disagreements(history)
-        yield from clock_problems(history)
-        yield from history.file_problems
-        yield from rejections(history)
+        yield from problems_of(history)
         yield from self.run_graphs.missing()
 
     def resources(self) -> Resources:

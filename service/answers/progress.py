@@ -8,11 +8,10 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from aiperf_hpc.ops_counter.score import ScoreStatus
+from aiperf_hpc.ops_counter.score import CURVE_POINTS, ScoreStatus
 from aiperf_hpc.results.views import quantities as table
 from aiperf_hpc.results.views.quantities import Format, View
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
-from aiperf_hpc.results.views.score import CURVE_POINTS
 from aiperf_hpc.results.views.time_split import UNRECORDED, total_time
 from aiperf_hpc.results.views.trainings import TrainingTime
 from aiperf_hpc.service.answers.base import Answer, Question

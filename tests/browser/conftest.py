@@ -23,8 +23,8 @@ from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.card import make_card
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.page.render import write_card, write_page
-from aiperf_hpc.analysis.rank.ranking import ExcludedRun, Ranking
-from aiperf_hpc.analysis.rank.tables import write_page as write_ranking
+from aiperf_hpc.analysis.ranking import ExcludedRun, Ranking
+from aiperf_hpc.analysis.ranking import write_page as write_ranking
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_summary import RunDetails

@@ -19,9 +19,8 @@ from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.card import lines as card_lines
 from aiperf_hpc.analysis.card import make_card
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.rank.ranking import Ranking
-from aiperf_hpc.analysis.rank.tables import render as ranking_page
-from aiperf_hpc.analysis.rank.tables import tables_of
+from aiperf_hpc.analysis.ranking import Ranking, tables_of
+from aiperf_hpc.analysis.ranking import render as ranking_page
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.results.report.writer import summary_lines, write_report
 from aiperf_hpc.results.terminal.status_line import status_line

@@ -7,14 +7,23 @@ import pytest
 from scipy.stats import ttest_ind_from_stats
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.sections import reference_convergence
 from aiperf_hpc.analysis.sections.reference_convergence import (
+    ConvergenceRow,
     Reference,
-    compare,
     least_mean,
     pruned,
     reference_at,
     references,
 )
+from aiperf_hpc.analysis.training_log import Entry, System
+
+
+def compare(benchmark: str, batch_size: int, converged: list[float]) -> ConvergenceRow:
+    entry = Entry(
+        name="e", format="mllog", benchmark=benchmark, system=System(name="s"), path="", logs=()
+    )
+    return reference_convergence.compare(entry, batch_size, converged)
 
 
 def test_the_least_mean_is_where_the_checkers_t_test_gives_5_percent() -> None:

@@ -14,8 +14,7 @@ from tests.support.run_factory import Plan, write_run
 from tests.support.terminal import Terminal
 
 from aiperf_hpc.results.terminal import progress as progress_module
-from aiperf_hpc.results.terminal.live_block import STYLES, TROUBLE_STYLE
-from aiperf_hpc.results.terminal.progress import ProgressDisplay
+from aiperf_hpc.results.terminal.progress import STYLES, TROUBLE_STYLE, ProgressDisplay
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_view import RunView
 

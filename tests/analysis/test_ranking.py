@@ -15,9 +15,8 @@ from tests.support.rules import satisfying_all_rules
 from tests.support.run_factory import Plan
 from tests.support.run_factory import write_run as write_planned_run
 
-from aiperf_hpc.analysis.rank import ranking as rank_module
-from aiperf_hpc.analysis.rank.ranking import Ranking, rank_runs
-from aiperf_hpc.analysis.rank.tables import render, tables_of
+from aiperf_hpc.analysis import ranking as rank_module
+from aiperf_hpc.analysis.ranking import Ranking, rank_runs, render, tables_of
 from aiperf_hpc.cli import main
 from aiperf_hpc.integrity.signatures import PrivateKey, load_private_key, make_key
 from aiperf_hpc.results.report.writer import write_report

@@ -15,8 +15,7 @@ from tests.forgery.witnessed import witnessed
 from tests.support.rules import satisfying_all_rules
 from tests.support.tsa import make_authority
 
-from aiperf_hpc.analysis.rank.ranking import rank_runs
-from aiperf_hpc.analysis.rank.tables import tables_of
+from aiperf_hpc.analysis.ranking import rank_runs, tables_of
 from aiperf_hpc.cli import main
 from aiperf_hpc.integrity.signatures import load_private_key, make_key, public_path, read_trusted
 from aiperf_hpc.results.report.writer import write_report

@@ -1,1 +1,0 @@
-"""Ranking of verified runs by score; other runs are listed separately with the reason."""
