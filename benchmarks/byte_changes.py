@@ -27,8 +27,7 @@ import numpy as np
 from aiperf_hpc.cli import main as aiperf
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.integrity.signatures import load_private_key, make_key
-from aiperf_hpc.results.report.provenance import differences
-from aiperf_hpc.results.report.signing import sign_run, signed_by
+from aiperf_hpc.results.report.provenance import differences, sign_run, signed_by
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths

@@ -68,7 +68,7 @@ def allreduce(
     data, plot = out / "allreduce.json", out / "allreduce.svg"
     measurement.write(results, remedies, data)
     # Matplotlib is imported after the measurement, so that errors are reported quickly.
-    from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
+    from aiperf_hpc.primary.allreduce_plot import write_allreduce_plot
 
     write_allreduce_plot(list(measurement.curves(results)), plot)
     lines = [*measurement.table(results, remedies), f"written to {data} and {plot}"]

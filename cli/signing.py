@@ -52,7 +52,7 @@ def sign(
       $ aiperf sign 20261121-101500-imagenet-3f2a --key ~/.aiperf-key
     """
     from aiperf_hpc.integrity.signatures import load_private_key
-    from aiperf_hpc.results.report.signing import sign_run
+    from aiperf_hpc.results.report.provenance import sign_run
     from aiperf_hpc.results.views.run_view import RunView
     from aiperf_hpc.run.paths import RunPaths
 

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from typer import Argument
 
+from aiperf_hpc.analysis import study as plan
 from aiperf_hpc.analysis.document import as_json
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.study import plan
-from aiperf_hpc.analysis.study.result import StudyResult, lines, make_result, measured
+from aiperf_hpc.analysis.study import StudyResult, lines, make_result, measured
 from aiperf_hpc.cli.output import say, say_result, say_to_stderr
 from aiperf_hpc.cli.parameters import Json, flag, path_option
 from aiperf_hpc.errors import AIPerfError, UsageError
@@ -98,7 +98,7 @@ class StudyFolder:
 
     def save(self, result: StudyResult) -> None:
         """Write and plot the results."""
-        from aiperf_hpc.analysis.study.plot import write_factors
+        from aiperf_hpc.analysis.study_plot import write_factors
 
         write_whole(self.result, as_json(result.model_dump(mode="json")))
         write_factors(result.effects, self.plot)

@@ -23,7 +23,7 @@ from functools import cache, partial
 from multiprocessing.connection import Connection
 from typing import TypeVar, cast
 
-from aiperf_hpc.results.report import provenance, signing
+from aiperf_hpc.results.report import provenance
 from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.files import report_document
 from aiperf_hpc.results.report.scaling import Scaling
@@ -134,7 +134,7 @@ def final_report(view: RunView) -> FinalReport:
     return FinalReport(
         exists=partial(provenance.is_final, view),
         has_grown=partial(provenance.has_grown, view),
-        signed=partial(signing.is_signed, view.paths),
+        signed=partial(provenance.is_signed, view.paths),
         complete=lambda: provenance.manifest_of(view).complete,
         stated=partial(report_document, view.paths),
         in_this_version=in_this_version,
@@ -146,7 +146,7 @@ def final_report(view: RunView) -> FinalReport:
         violated=lambda: {each.rule for each in view.violations()},
         named_files=lambda: len(provenance.named_files(view)),
         changes=lambda: (Change(e.said, e.late) for e in provenance.differences(view)),
-        signer=partial(signing.signed_by, view.paths),
+        signer=partial(provenance.signed_by, view.paths),
     )
 
 

@@ -1,13 +1,13 @@
-"""Manifest of a report: the SHA-256 of every file of the run, to detect any change.
+"""Manifest of a report: the SHA-256 of every file of the run, to detect any change; its signature.
 
 Before the end of a run, its report's manifest names the sources of the report. After the run has
-ended, it covers all files in the run directory completely.
+ended, it covers all files in the run directory completely, and may be signed.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -16,8 +16,15 @@ from typing import Literal, NamedTuple
 from pydantic import ValidationError
 
 from aiperf_hpc import __version__
-from aiperf_hpc.errors import RunDirectoryError, reason_of
+from aiperf_hpc.errors import RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.integrity.commit import source_commit
+from aiperf_hpc.integrity.signatures import (
+    LONGEST,
+    BadSignatureError,
+    PrivateKey,
+    PublicKey,
+    check_signature,
+)
 from aiperf_hpc.results.report.files import (
     MOST_REPORT_BYTES,
     HashedFile,
@@ -27,7 +34,7 @@ from aiperf_hpc.results.report.files import (
 )
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.journal import MOST_LINE_BYTES, JournalReader
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import first_fault
@@ -344,3 +351,64 @@ def _read(view: RunView) -> tuple[bytes, ReportManifest]:
         raise RunDirectoryError(f"manifest.json cannot be read: {reason_of(error)}") from None
     except ValidationError as error:
         raise RunDirectoryError(f"manifest.json is damaged: {first_fault(error)}") from None
+
+
+NAMESPACE = "run@aiperf-hpc"
+"""Namespace of signatures of runs (``ssh-keygen -n``); signatures for other uses are rejected."""
+
+
+def sign_run(view: RunView, key: PrivateKey) -> PublicKey:
+    """Sign a run that has a final report and whose files match its manifest.
+
+    Raises:
+        UsageError: the run has no final report, or its files differ from the manifest.
+    """
+    root = view.paths.root
+    view.refresh()
+    if not is_final(view):
+        raise UsageError(
+            f"{root} has no final report to sign; `aiperf report {root}` writes "
+            "it once the run has ended"
+        )
+    if wrong := differences(view):
+        raise UsageError(
+            f"{root} does not match its manifest: {wrong[0].said}; `aiperf report {root}` writes a "
+            "new one if the records are unchanged"
+        )
+    if not manifest_of(view).complete:
+        raise UsageError(
+            f"{root}: its manifest is of an earlier version, which does not name every file; "
+            f"`aiperf report {root}` writes a new one"
+        )
+    put_signature(view.paths, view.paths.report_manifest.read_bytes(), key)
+    return key.public
+
+
+def put_signature(paths: RunPaths, manifest: bytes, key: PrivateKey) -> None:
+    """Write the signature of a manifest. Raises RunDirectoryError if it cannot be written."""
+    try:
+        write_whole(paths.signature, key.sign(manifest, NAMESPACE))
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write {paths.signature}: {reason_of(error)}") from None
+
+
+def is_signed(paths: RunPaths) -> bool:
+    """Return whether a signature exists, valid or not."""
+    return paths.signature.is_symlink() or paths.signature.exists()
+
+
+def signed_by(paths: RunPaths, trusted: Sequence[PublicKey] = ()) -> PublicKey | None:
+    """Return the key of a run's signature, with its name if trusted, or None if unsigned.
+
+    Raises:
+        BadSignatureError: the signature is malformed or does not match the manifest.
+    """
+    if not is_signed(paths):
+        return None
+    try:
+        signature = bytes_inside(paths.root, paths.signature, LONGEST)
+        manifest = bytes_inside(paths.root, paths.report_manifest)
+    except OSError as error:
+        raise BadSignatureError(f"it cannot be checked: {reason_of(error)}") from None
+    key = check_signature(manifest, signature, NAMESPACE)
+    return next((each for each in trusted if each.raw == key.raw), key)

@@ -27,7 +27,7 @@ from aiperf_hpc.results.terminal.status_line import (
     trial_line,
 )
 from aiperf_hpc.results.views.cached_view import CachedView
-from aiperf_hpc.results.views.replica_status import problems_of
+from aiperf_hpc.results.views.replica_status import record_problems
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.results.views.trial_status import epochs_trained
 from aiperf_hpc.run.history import PRIMARY, Trial
@@ -296,7 +296,7 @@ class ProgressDisplay:
         self._waits_read = len(history.storage_waits)
         self._shown.update(trial.id for trial in ended)
         new = [text for text in dict.fromkeys(failed) if text not in self._complained]
-        known = (*problems_of(history), *history.compiler_failures)
+        known = (*record_problems(history), *history.compiler_failures)
         problems = [text for text in known if text not in self._complained]
         self._complained.update(new, problems)
         self._ended.extend(ended)

@@ -178,7 +178,7 @@ def clock_problems(history: RunHistory) -> list[str]:
     return [problem for each in checked if each is not None for problem in each.problems]
 
 
-def problems_of(history: RunHistory) -> Iterator[str]:
+def record_problems(history: RunHistory) -> Iterator[str]:
     """Yield the problems of replicas, files and candidates, one line each."""
     yield from disagreements(history)
     yield from clock_problems(history)

@@ -29,7 +29,7 @@ from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.replica_status import (
     ReplicaStatus,
     StorageStatus,
-    problems_of,
+    record_problems,
     replica_statuses,
     storage_statuses,
 )
@@ -323,7 +323,7 @@ class RunView:
         history = self.history
         yield from map(str, history.problems)
         yield from filter(None, [self.machine.idle()])
-        yield from problems_of(history)
+        yield from record_problems(history)
         yield from self.run_graphs.missing()
 
     def resources(self) -> Resources:

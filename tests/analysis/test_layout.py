@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiperf_hpc.analysis.layout import shortened, tables_as_lines
-from aiperf_hpc.results.table import Table, by_reason, reasons
+from aiperf_hpc.results.table import Table, reasons
 from aiperf_hpc.streams import width
 
 NAMES = tuple(f"Laboratory supercomputer_{n}_closed_deepcam weak" for n in range(12))
@@ -114,4 +114,3 @@ def test_names_with_the_same_reason_are_grouped() -> None:
     missing = {"a": "no end", "b": "no start", "c": "no end", "d": "no end", "e": "no end"}
     assert list(reasons(missing)) == ["a, c, d and 1 more: no end", "b: no start"]
     assert list(reasons(missing, most=5))[0] == "a, c, d, e: no end"
-    assert by_reason(missing)["no start"] == ["b"]

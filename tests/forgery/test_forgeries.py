@@ -24,8 +24,7 @@ from tests.forgery.witnessed import said_before, take_heads, witnessed
 from tests.support.rules import verify
 
 from aiperf_hpc.integrity.signatures import PrivateKey, PublicKey, load_private_key, make_key
-from aiperf_hpc.results.report.provenance import differences
-from aiperf_hpc.results.report.signing import put_signature, sign_run
+from aiperf_hpc.results.report.provenance import differences, put_signature, sign_run
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.run.paths import RunPaths

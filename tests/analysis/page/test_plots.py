@@ -14,8 +14,7 @@ from tests.support.training_logs import training as log_of
 
 from aiperf_hpc.analysis.analysis import Analysis, analyze
 from aiperf_hpc.analysis.options import Options, qualities
-from aiperf_hpc.analysis.page.plots import MOST_CURVES, ops_over_time, time_breakdown
-from aiperf_hpc.analysis.page.scaling import scaling
+from aiperf_hpc.analysis.page.plots import MOST_CURVES, ops_over_time, scaling, time_breakdown
 from aiperf_hpc.analysis.page.time_to_accuracy import cost, thresholds
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.cost import cost_to_accuracy

@@ -14,9 +14,8 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.formatting import si
 from aiperf_hpc.results.report import html, timeline
 from aiperf_hpc.results.report.document import Report, make_report
-from aiperf_hpc.results.report.html import MOST_REPLICAS, node_table, render
+from aiperf_hpc.results.report.html import LEAST_BAR, MOST_REPLICAS, node_table, render
 from aiperf_hpc.results.report.parts import TrialReport
-from aiperf_hpc.results.report.timeline import LEAST_BAR
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.time_split import NetworkWait, network_wait
 from aiperf_hpc.run import records

@@ -13,7 +13,7 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.primary.allreduce import Curve, Measurement
-from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
+from aiperf_hpc.primary.allreduce_plot import write_allreduce_plot
 from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot
 from aiperf_hpc.results.report.plots.figure import quality_color
 from aiperf_hpc.results.report.plots.over_time import score_plots

@@ -17,7 +17,7 @@ from tests.support.rules import check_rule, verify
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.integrity.signatures import load_private_key, make_key, public_path, read_trusted
-from aiperf_hpc.results.report.signing import NAMESPACE, sign_run
+from aiperf_hpc.results.report.provenance import NAMESPACE, sign_run
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.rule import RuleResult

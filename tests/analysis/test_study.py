@@ -11,8 +11,7 @@ from tests.support.present import present
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.study.plan import Study
-from aiperf_hpc.analysis.study.result import improvement, lines, make_result, measured
+from aiperf_hpc.analysis.study import Study, improvement, lines, make_result, measured
 from aiperf_hpc.cli.study import StudyFolder, conduct, read_result
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.results.views.run_view import RunView

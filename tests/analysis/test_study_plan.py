@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiperf_hpc.analysis.study.plan import Study, read_study, schedule, variations
+from aiperf_hpc.analysis.study import Study, read_study, schedule, variations
 from aiperf_hpc.cli import study as study_command
 from aiperf_hpc.cli.study import check
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import ConfigError, UsageError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FILE = """
 name: cache and batch
 hours: 0.01

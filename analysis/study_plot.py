@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from aiperf_hpc.analysis.study.result import Effect, Ratio
+from aiperf_hpc.analysis.study import Effect, Ratio
 from aiperf_hpc.results.report.plots.figure import CURVE, IDEAL, INK, MUTED, drawing, name_point
 
 ROW, FOOT = 0.5, 0.75

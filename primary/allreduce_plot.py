@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
+from aiperf_hpc.primary.allreduce import Curve
 from aiperf_hpc.results.report.plots.figure import (
     HEIGHT,
     drawing,
@@ -14,18 +14,7 @@ from aiperf_hpc.results.report.plots.figure import (
 )
 
 
-class Point(Protocol):
-    """The median time (s) and bus bandwidth (B/s) of one tensor size."""
-
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def bus_bandwidth(self) -> float: ...
-
-
-def write_allreduce_plot(curves: Sequence[tuple[str, Sequence[Point]]], path: Path) -> None:
+def write_allreduce_plot(curves: Sequence[Curve], path: Path) -> None:
     """Draw time and bus bandwidth over size, with logarithmic axes, into an SVG file."""
     every = [point for _, points in curves for point in points]
     with drawing("allreduce", 2.0 * HEIGHT) as canvas:

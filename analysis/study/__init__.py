@@ -1,1 +1,0 @@
-"""``aiperf study``: contribution of each of several factors, alone and in combination."""
