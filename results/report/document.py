@@ -219,7 +219,7 @@ def make_report(view: RunView) -> Report:
         "hyperparameter_importance": importance_of(trials, QUALITY_METRICS[status.metric]),
         "search": replay_search(view),
         "restarts": restarts_of(view),
-        "telemetry": telemetry_report(view, end, final),
+        "telemetry": telemetry_report(view, end, final.ops),
         "storage": tuple(storage_report(view, each) for each in status.storage),
         "datasets": tuple(datasets),
         "system": _system(view),

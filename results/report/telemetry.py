@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.energy import EnergyStatus, HostEnergy, host_energies
 from aiperf_hpc.results.views.run_view import RunView
@@ -111,13 +110,13 @@ class TelemetryReport(Value):
     """Reason why there is no fraction of a peak; empty if there is one."""
 
 
-def telemetry_report(view: RunView, end: float, final: ScoreStatus) -> TelemetryReport:
-    """Return the report's telemetry; ``final`` is the score at ``end`` (UTC seconds)."""
+def telemetry_report(view: RunView, end: float, ops: float) -> TelemetryReport:
+    """Return the report's telemetry; ``ops`` is the score at ``end`` (UTC seconds)."""
     history = view.history
-    status = telemetry_status(history, view.manifest, end, final.ops)
+    status = telemetry_status(history, view.manifest, end, ops)
     hosts = [host for host in host_energies(history, end) if host.samplers]
     start = history.origin_utc or 0.0
-    peak = _peak(view, final.ops)
+    peak = _peak(view, ops)
     values = {
         **TelemetryReport.fields_from(status),
         "nodes": tuple(_node(host, end) for host in hosts),

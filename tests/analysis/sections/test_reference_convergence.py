@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_ind_from_stats
@@ -19,7 +21,7 @@ from aiperf_hpc.analysis.sections.reference_convergence import (
 from aiperf_hpc.analysis.training_log import Entry, System
 
 
-def compare(benchmark: str, batch_size: int, converged: list[float]) -> ConvergenceRow:
+def compare(benchmark: str, batch_size: int, converged: Sequence[float]) -> ConvergenceRow:
     entry = Entry(
         name="e", format="mllog", benchmark=benchmark, system=System(name="s"), path="", logs=()
     )
