@@ -23,7 +23,6 @@ from aiperf_hpc.analysis.sections import (
     repeatability,
     roofline,
     scaling_study,
-    scaling_tables,
     thresholds,
     valid_flops,
     weak_scaling,
@@ -81,7 +80,7 @@ SECTIONS: tuple[Section, ...] = (
         reference_convergence.reference_convergence,
         reference_convergence.tables,
     ),
-    Section("scaling_study", "Scaling", scaling_study.scaling_studies, scaling_tables.tables),
+    Section("scaling_study", "Scaling", scaling_study.scaling_studies, scaling_study.tables),
     Section("valid_flops", "Valid FLOPS", valid_flops.valid_flops_table, valid_flops.tables),
     Section(
         "threshold_sensitivity",

@@ -76,9 +76,8 @@ def thresholds(found: Sensitivities) -> Iterator[Plot]:
 def cost(found: CostToAccuracy) -> Iterator[Plot]:
     """Yield cost over time for each contest with several entries that have a cost."""
     for place, contest in enumerate(found.contests):
-        plot = cost_plot(contest.title, contest.currency, contest.priced, f"cost-{place}")
-        if plot is not None and len(contest.priced) > 1:
-            yield plot
+        if len(contest.priced) > 1:
+            yield cost_plot(contest.title, contest.currency, contest.priced, f"cost-{place}")
 
 
 def threshold_plot(
@@ -118,8 +117,8 @@ def threshold_plot(
     return canvas.plot(f"Threshold sensitivity of {subject}", caption, words)
 
 
-def cost_plot(subject: str, currency: str, points: Sequence[Priced], name: str) -> Plot | None:
-    """Draw cost over time with the Pareto front, or return None without any entry.
+def cost_plot(subject: str, currency: str, points: Sequence[Priced], name: str) -> Plot:
+    """Draw cost over time with the Pareto front.
 
     Args:
         subject: benchmark and target, such as ``CIFAR10, top1Accuracy ≥ 94``.
@@ -127,8 +126,6 @@ def cost_plot(subject: str, currency: str, points: Sequence[Priced], name: str) 
         points: fastest first.
         name: unique name among a page's drawings.
     """
-    if not points:
-        return None
     front = [point for point in points if point.on_front]
     with drawing(name, PANEL) as canvas:
         axes = canvas.axes((0.08, 0.11, 0.9, 0.84))

@@ -187,7 +187,7 @@ def paid(name: str, seconds: float, cost: float, *, on_front: bool) -> Priced:
     )  # fmt: skip
 
 
-def costs(*points: Priced) -> Plot | None:
+def costs(*points: Priced) -> Plot:
     return cost_plot("b, accuracy ≥ 94", "USD", points, "costs")
 
 
@@ -218,9 +218,8 @@ def test_names_do_not_cover_each_other() -> None:
     assert len(named) < 10
 
 
-def test_one_entry_alone_and_none() -> None:
+def test_one_entry_alone() -> None:
     assert {"only"} <= set(texts(costs(paid("b/only", 10.0, 5.0, on_front=True))))
-    assert costs() is None
 
 
 @pytest.mark.parametrize("name", ["b/a$x_1$", "b/<script>&", "b/" + "long" * 30])

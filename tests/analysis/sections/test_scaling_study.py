@@ -12,8 +12,7 @@ from tests.support.training_logs import entry as make_entry
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.page.plots import scaling as draw_scaling
-from aiperf_hpc.analysis.sections.scaling_study import ScalingStudy, scaling_studies
-from aiperf_hpc.analysis.sections.scaling_tables import tables
+from aiperf_hpc.analysis.sections.scaling_study import ScalingStudy, scaling_studies, tables
 from aiperf_hpc.analysis.training_log import (
     Entry,
     Epoch,
