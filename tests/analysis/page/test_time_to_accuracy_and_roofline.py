@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from aiperf_hpc.analysis.page.roofline import Panel, Point, roofline_plot
+from aiperf_hpc.analysis.page.plots import Panel, Point, roofline_plot
 from aiperf_hpc.analysis.page.time_to_accuracy import TimeCurve, cost_plot, threshold_plot
 from aiperf_hpc.analysis.sections.cost import Priced
 from aiperf_hpc.results.report.plots.figure import Plot
