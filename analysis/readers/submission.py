@@ -39,8 +39,6 @@ HPC_BENCHMARKS = frozenset({"cosmoflow", "deepcam", "oc20", "openfold"})
 class Layout(NamedTuple):
     """Location of a log in a submission."""
 
-    folder: Path
-    """Folder of the entry's logs."""
     organization: str
     system: str
     scenario: Literal["strong", "weak"]
@@ -71,7 +69,6 @@ def layout_of(path: Path) -> Layout | None:
     if len(below) != 2 and not scaled:
         return None
     return Layout(
-        folder=path.parent,
         organization=organization.name,
         system=below[0],
         scenario="weak" if scaled and below[1] == "weak" else "strong",

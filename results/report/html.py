@@ -20,14 +20,14 @@ from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.parts import ReplicaReport, TrialReport
 from aiperf_hpc.results.report.plots.figure import quality_color
-from aiperf_hpc.results.report.plots.over_time import (
+from aiperf_hpc.results.report.plots.runs import (
     every,
     interval_ops,
     nodes_plot,
+    scaling_plots,
     score_plots,
     telemetry_plots,
 )
-from aiperf_hpc.results.report.plots.scaling import scaling_plots
 from aiperf_hpc.results.report.plots.search import (
     hyperparameters_plot,
     importance_plot,

@@ -334,7 +334,7 @@ def _is_after_the_end(view: RunView, path: str) -> bool:
 
 
 def _says_final(paths: RunPaths, path: Path) -> bool:
-    """Return the content of a file of the report; empty if it is damaged or missing."""
+    """Return whether a file of the report states that it is final; damaged files do not."""
     try:
         content = parsed_json(bytes_inside(paths.root, path, MOST_REPORT_BYTES))
     except (OSError, ValueError):
