@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from aiperf_hpc.errors import UsageError, reason_of
 from aiperf_hpc.results.report.files import report_document
@@ -48,15 +48,6 @@ class Scaling(Value):
     """Whether an engine only simulated computation."""
 
 
-class _Score(BaseModel):
-    ops: float
-    elapsed_seconds: float
-
-
-class _Time(BaseModel):
-    train_evaluate_fraction: float
-
-
 class ScalingRun(BaseModel):
     """Data from a report for the scaling analysis; its other keys are ignored."""
 
@@ -64,10 +55,13 @@ class ScalingRun(BaseModel):
     name: str
     final: bool
     valid: bool
-    nodes_requested: int
+    nodes: int = Field(validation_alias="nodes_requested")
     hours: float
-    score: _Score
-    time: _Time
+    ops: float = Field(validation_alias=AliasPath("score", "ops"))
+    elapsed_seconds: float = Field(validation_alias=AliasPath("score", "elapsed_seconds"))
+    train_evaluate_fraction: float = Field(
+        validation_alias=AliasPath("time", "train_evaluate_fraction")
+    )
     config: dict[str, Any]
 
     @classmethod
@@ -99,14 +93,14 @@ def make_scaling(runs: Iterable[ScalingRun]) -> Scaling:
         UsageError: their configurations or hours differ, or one has no operations.
     """
     apart = {run.run_id: run for run in runs}
-    ordered = sorted(apart.values(), key=lambda run: (run.nodes_requested, run.run_id))
+    ordered = sorted(apart.values(), key=lambda run: (run.nodes, run.run_id))
     least = ordered[0]
     for run in ordered:
         _require_alike(least, run)
-    if least.score.ops <= 0.0:
+    if least.ops <= 0.0:
         raise UsageError(f"the run {least.name} has no score to compare with")
     return Scaling(
-        points=tuple(_point(run, least.score.ops / least.nodes_requested) for run in ordered),
+        points=tuple(_point(run, least.ops / least.nodes) for run in ordered),
         simulated=least.config["engine"]["name"] == "simulated",
     )
 
@@ -117,16 +111,9 @@ def read_scaling(folders: Sequence[RunPaths]) -> Scaling:
 
 
 def _point(run: ScalingRun, unit: float) -> ScalingPoint:
-    each = run.score.ops / run.nodes_requested
-    return ScalingPoint(
-        **ScalingPoint.fields_from(run),
-        nodes=run.nodes_requested,
-        elapsed_seconds=run.score.elapsed_seconds,
-        ops=run.score.ops,
-        ops_per_node=each,
-        efficiency=each / unit,
-        train_evaluate_fraction=run.time.train_evaluate_fraction,
-    )
+    each = run.ops / run.nodes
+    found = ScalingPoint.fields_from(run)
+    return ScalingPoint(**found, ops_per_node=each, efficiency=each / unit)
 
 
 def _require_alike(one: ScalingRun, other: ScalingRun) -> None:
