@@ -21,12 +21,7 @@ from aiperf_hpc.analysis.readers.descriptions import (
     read_object,
     whole_number,
 )
-from aiperf_hpc.analysis.readers.mllog import (
-    ReadLog,
-    SubmissionInfo,
-    benchmark_name,
-    read_logs,
-)
+from aiperf_hpc.analysis.readers.mllog import ReadLog, SubmissionInfo, benchmark_name, read_logs
 from aiperf_hpc.analysis.training_log import Entry, ReadResult, System, TrainingLog, Unreadable
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few

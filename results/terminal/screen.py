@@ -9,13 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-from rich.console import (
-    Console,
-    ConsoleDimensions,
-    ConsoleOptions,
-    RenderableType,
-    RenderResult,
-)
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.segment import Segment

@@ -11,11 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 
 from aiperf_hpc.results.views.nodes import kinds_of
-from aiperf_hpc.rules.validity.replicas import (
-    AcceleratorUse,
-    accelerator_use,
-    started_hosts,
-)
+from aiperf_hpc.rules.validity.replicas import AcceleratorUse, accelerator_use, started_hosts
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.system.description import RankDescription, SiteDescription
 from aiperf_hpc.system.summary import MachineSummary, summarize

@@ -14,11 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import percent, quality
 from aiperf_hpc.objective import QualityMetric
-from aiperf_hpc.results.report.importance import (
-    HyperparameterImportance,
-    setting_of,
-    varying,
-)
+from aiperf_hpc.results.report.importance import HyperparameterImportance, setting_of, varying
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
