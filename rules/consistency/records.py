@@ -24,8 +24,6 @@ WRITERS: Mapping[str, tuple[str, ...]] = {
     "primary": (PRIMARY,),
     "replica": (TRAINER,),
     "trials": (TRAINER,),
-    "search": (SEARCH,),
-    "digests": (),
 }
 """Writers of the records of each module of ``run/records``, with the exceptions below."""
 OTHERS: Mapping[type[records.Event], tuple[str, ...]] = {
@@ -36,6 +34,14 @@ OTHERS: Mapping[type[records.Event], tuple[str, ...]] = {
     records.RanksLost: (TRAINER, RANK),
     records.TelemetryStarted: (TRAINER, RANK),
     records.TelemetrySampled: (TRAINER, RANK),
+    records.SearchStarted: (SEARCH,),
+    records.Proposed: (SEARCH,),
+    records.SearchFailed: (SEARCH,),
+    records.SearchEnded: (SEARCH,),
+    # Records of digests, which are no journals.
+    records.TrialSummary: (),
+    records.ProposalSummary: (),
+    records.JournalDigestsRecord: (),
 }
 
 
@@ -94,7 +100,7 @@ def _wrong(run: Evidence, path: Path, journal: Journal) -> Iterator[str]:
 
 
 def _writers_of(kind: type[records.Event]) -> tuple[str, ...]:
-    return OTHERS.get(kind) or WRITERS[kind.__module__.rpartition(".")[2]]
+    return OTHERS[kind] if kind in OTHERS else WRITERS[kind.__module__.rpartition(".")[2]]
 
 
 def _first(path: Path, own: JournalKind, event: records.Event) -> Iterator[str]:

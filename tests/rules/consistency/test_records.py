@@ -14,10 +14,19 @@ from tests.support.rules import append, check_rule
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import RanksLost
+from aiperf_hpc.run.records import (
+    Event,
+    JournalDigestsRecord,
+    RanksLost,
+    SearchEnded,
+    SearchStarted,
+)
 
 NULS = bytes(5000)
 """What file systems leave behind the last line where the power was cut."""
+DIGESTS = JournalDigestsRecord(
+    new_primary=True, new_journals=(), appended_bytes=(), digest_prefixes="", sha256="0" * 64
+)
 BEGUN = b'{"v":2,"seq":99,"utc":17'
 
 
@@ -76,6 +85,28 @@ def test_only_primaries_and_trainers_read_clocks(run: RunPaths) -> None:
     append(path, utc, clocks(utc, 1.0))
     name = path.relative_to(run.root)
     assert wrong(run) == [f"{name}: record 1: clocks_read must not be written by a rank"]
+
+
+@pytest.mark.parametrize(
+    ("name", "event", "writer"),
+    [
+        ("replicas/r0/0.0/journal.jsonl", SearchEnded(reason="a test"), "a trainer"),
+        ("primary/journal.jsonl", DIGESTS, "the primary"),
+    ],
+)
+def test_others_record_neither_a_search_nor_digests(
+    run: RunPaths, name: str, event: Event, writer: str
+) -> None:
+    append(run.root / name, RunHistory.read(run).last_utc, event)
+    assert any(f"must not be written by {writer}" in line for line in wrong(run))
+
+
+def test_a_search_worker_records_its_search(run: RunPaths) -> None:
+    path = run.replica_journal("r0").with_name("search-9.jsonl")
+    utc = RunHistory.read(run).last_utc
+    append(path, utc, SearchStarted(replica="r0", worker=9, pid=1, searcher="random"))
+    append(path, utc, SearchEnded(reason="a test"))
+    assert wrong(run) == []
 
 
 def test_a_line_with_nuls_is_named_and_the_others_count(run: RunPaths) -> None:
