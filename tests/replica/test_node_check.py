@@ -102,6 +102,9 @@ def test_training_on_the_cpu_of_a_node_with_accelerators_must_be_requested(
         checked_engine(manifest(VERSIONS, engine={"name": "torch"}), 1, SYSTEM, 0)
     requested = manifest(VERSIONS, engine={"name": "torch", "device": "cpu"})
     assert checked_engine(requested, 1, SYSTEM, 0).name == "torch"
+    monkeypatch.setenv(BOUND, "CUDA_VISIBLE_DEVICES=2")
+    with pytest.raises(PreflightError, match="does not see the accelerator that it was allocated"):
+        checked_engine(manifest(VERSIONS, engine={"name": "torch"}), 1, SYSTEM, 0)
 
 
 def test_decoded_images_need_memory_for_all_ranks_of_a_node(

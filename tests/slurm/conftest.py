@@ -129,7 +129,7 @@ class SlurmRun:
     """A run that is under way on the cluster, its primary in the background."""
 
     def __init__(
-        self, cluster: Cluster, folder: Path, *arguments: object, config: Path = TINY
+        self, cluster: Cluster, folder: Path, *arguments: object, config: Path = FAST
     ) -> None:
         self.cluster, self.paths = cluster, RunPaths(folder)
         self.history = RunHistory(self.paths)
@@ -266,7 +266,7 @@ def slurm_run(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
 
     def start(
         *arguments: object,
-        config: Path = TINY,
+        config: Path = FAST,
         folder: Path | None = None,
         on: Cluster = cluster,
     ) -> SlurmRun:

@@ -17,10 +17,9 @@ SEEN = ["--set", "engine.simulation.accelerators=4"]
 def test_every_accelerator_has_a_rank(accelerated: Cluster, slurm_run: Start) -> None:
     run = slurm_run(
         # By gloo: MPI of a node of two cores, as a test machine's, has no room for four ranks.
-        "--nodes", 2, "--hours", 1, *SEEN, "--set", "replica.collective=torch",
-        config=FAST, on=accelerated,
+        "--nodes", 1, "--hours", 1, *SEEN, "--set", "replica.collective=torch", on=accelerated,
     )  # fmt: skip
-    run.wait_until(lambda h: [len(r.described) for r in h.replicas.values()] == [4, 4])
+    run.wait_until(lambda h: [len(r.described) for r in h.replicas.values()] == [4])
     run.stop()
     run.finish()
     told = [
@@ -29,7 +28,7 @@ def test_every_accelerator_has_a_rank(accelerated: Cluster, slurm_run: Start) ->
         for _, description in sorted(replica.described.items())
     ]
     numbers = [f"CUDA_VISIBLE_DEVICES={number}" for number in range(4)]
-    assert [process.accelerator for process in told] == numbers * 2
+    assert [process.accelerator for process in told] == numbers
     assert {process.environment["SLURM_STEP_GPUS"] for process in told} == {"0,1,2,3"}
     manifest = run.paths.manifest.read_text("utf-8")
     assert "ranks_per_node: 4" in manifest
@@ -40,7 +39,7 @@ def test_replicas_share_nodes(accelerated: Cluster, slurm_run: Start) -> None:
     """As the preset `imagenet_gpu` asks for them: three replicas, of two nodes."""
     shared = ("slurm.gres=gpu:1", "slurm.exclusive=false", "replica.ranks_per_node=1")
     settings = [word for each in shared for word in ("--set", each)]
-    run = slurm_run("--nodes", 3, "--hours", 1, *SEEN, *settings, config=FAST, on=accelerated)
+    run = slurm_run("--nodes", 3, "--hours", 1, *SEEN, *settings, on=accelerated)
     run.wait_until(lambda h: [len(r.described) for r in h.replicas.values()] == [1, 1, 1])
     run.stop()
     run.finish()
@@ -51,16 +50,6 @@ def test_replicas_share_nodes(accelerated: Cluster, slurm_run: Start) -> None:
     }
     assert len(bound) == 3
     assert len({node for node, _ in bound}) < 3
-
-
-def test_an_unseen_accelerator_ends_the_run(accelerated: Cluster, slurm_run: Start) -> None:
-    run = slurm_run(
-        "--nodes", 1, "--hours", 1, "--set", "slurm.gres=gpu:1", "--set", "engine.name=torch",
-        on=accelerated,
-    )  # fmt: skip
-    out, err = run.end()
-    assert run.process.returncode != 0, out
-    assert "engine 'torch' does not see the accelerator that it was allocated" in out + err
 
 
 def test_steps_of_an_allocation_have_its_accelerators(accelerated: Cluster, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from tests.slurm.conftest import FAST, Cluster, Start, job_state, phase
-from tests.slurm.test_cluster import START, training
+from tests.slurm.conftest import Cluster, Start, job_state, phase
+from tests.slurm.test_cluster import training
 from tests.support.lives import launched_again
 from tests.support.waiting import until
 
@@ -17,27 +17,10 @@ HOURS = 0.004
 OWN = ["--launcher", "allocation"]
 
 
-def test_a_run_in_a_job_of_its_own(cluster: Cluster, slurm_run: Start) -> None:
-    run = slurm_run("--nodes", 3, "--hours", HOURS, *OWN, config=FAST)
-    assert run.finish() == ""
-    assert {phase(run.history, r) for r in run.history.replicas} == {JobPhase.DONE}
-    assert {r.granted_utc for r in run.history.replicas.values()} != {None}
-    names = cluster.programs()
-    assert names.count("salloc") == 1
-    assert names.count("squeue") <= 2
-    assert names.count("srun") == 4  # One tries the nodes.
-    assert "sbatch" not in names
-    assert cluster.run("squeue", "-h").stdout == ""  # Its nodes are given back.
-    refused = [*START, "--nodes", 1, *OWN, "--set", "slurm.constraint=nosuchfeature"]
-    line = cluster.refusal(*refused, "--run-dir", run.paths.root.with_name("refused"))
-    assert "SLURM refused the job: salloc: " in line
-    assert "Invalid feature specification" in line
-
-
 def test_a_dead_nodes_replica_returns_with_it(cluster: Cluster, slurm_run: Start) -> None:
     # A primary that is resumed asks SLURM four times, 5 s apart, before its first sign of life.
     rare = ["--set", "journal.heartbeat_interval_seconds=5"]
-    run = slurm_run("--nodes", 3, "--hours", 0.2, *OWN, *rare, config=FAST)
+    run = slurm_run("--nodes", 3, "--hours", 0.2, *OWN, *rare)
     run.wait_until(training)
     # The first of the allocation: nothing of the job depends on it.
     assert job_state(run.history, "r0").node == "n1"

@@ -6,7 +6,7 @@ import getpass
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.slurm.conftest import FAST, Cluster, Start
+from tests.slurm.conftest import Cluster, Start
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import JobPhase
@@ -49,7 +49,7 @@ def test_the_clock_starts_with_the_first_node(
     slurm_run: Start, free_a_node: Callable[[], None]
 ) -> None:
     """Longer than the run is to last, and its primary dies; a second replica comes late."""
-    run = slurm_run("--nodes", 2, "--hours", HOURS, "--launcher", "slurm", config=FAST)
+    run = slurm_run("--nodes", 2, "--hours", HOURS, "--launcher", "slurm")
     run.wait_until(lambda h: "r1" in h.replicas and h.replicas["r1"].submitted_utc is not None)
     begun = run.history.run_starts[0][0]
     run.wait_until(lambda h: (h.primary_utc or 0.0) > begun + 2.0 * SECONDS)
@@ -76,25 +76,3 @@ def test_the_clock_starts_with_the_first_node(
     assert SECONDS <= end - clock.start_utc < 2.0 * SECONDS + 30.0
     assert min(r.began_utc or end for r in history.replicas.values()) >= clock.start_utc
     assert all(e.utc >= clock.start_utc for e in history.executions)
-
-
-def test_the_clock_waits_for_all_nodes(
-    cluster: Cluster, slurm_run: Start, free_a_node: Callable[[], None]
-) -> None:
-    free_a_node()
-    asked = ("--nodes", 2, "--hours", HOURS, "--launcher", "slurm", "--start-when", "all")
-    run = slurm_run(*asked, config=FAST)
-    run.wait_until(lambda h: any(r.ready_utc is not None for r in h.replicas.values()))
-    ready = max(r.ready_utc or 0.0 for r in run.history.replicas.values())
-    run.wait_until(lambda h: (h.primary_utc or 0.0) > ready + SECONDS)
-    assert run.history.start_utc is None
-    status = cluster.aiperf("status", run.paths.root).stdout
-    assert "queued (1 of 2 replicas are ready)" in status
-    free_a_node()
-    run.finish()
-    history = run.history
-    assert history.start_utc is not None
-    assert history.end_utc is not None
-    assert history.start_utc > ready + SECONDS
-    assert min(trial.started_utc for trial in history.trials.values()) >= history.start_utc
-    assert history.end_utc - history.start_utc >= SECONDS

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.slurm.conftest import FAST, TINY, Cluster, SlurmRun, Start, all_run, gaps, phase
+from tests.slurm.conftest import TINY, Cluster, SlurmRun, Start, all_run, gaps, phase
 from tests.support.present import present
 from tests.support.processes import visible
 from tests.support.waiting import until
@@ -38,13 +38,13 @@ def limited(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A run of an hour whose job may last a minute; on one node, beside another test."""
     limit = ["--set", "slurm.extra_directives=['--time=1', '--signal=TERM@10']"]
     folder = tmp_path_factory.mktemp("limited") / "run"
-    run = SlurmRun(cluster, folder, "--nodes", 1, "--hours", 1, *limit, config=FAST)
+    run = SlurmRun(cluster, folder, "--nodes", 1, "--hours", 1, *limit)
     yield run
     run.close()
 
 
 def test_a_run_on_three_nodes_has_a_score(cluster: Cluster, slurm_run: Start) -> None:
-    run = slurm_run("--nodes", 3, "--hours", HOURS, "--launcher", "slurm", config=FAST)
+    run = slurm_run("--nodes", 3, "--hours", HOURS, "--launcher", "slurm")
     run.wait_until(training)
     run.wait_until(all_run)
     status = json.loads(cluster.aiperf("status", run.paths.root, "--json").stdout)
@@ -69,7 +69,7 @@ def test_a_run_on_three_nodes_has_a_score(cluster: Cluster, slurm_run: Start) ->
 
 @pytest.mark.usefixtures("limited")  # It needs a minute, and this test leaves it a node.
 def test_scancel_requeue_and_stop(cluster: Cluster, slurm_run: Start) -> None:
-    run = slurm_run("--nodes", 2, "--hours", 1, "--launcher", "slurm", config=FAST)
+    run = slurm_run("--nodes", 2, "--hours", 1, "--launcher", "slurm")
     run.wait_until(lambda h: training(h) and past_a_checkpoint(h, "r0"))
     assert cluster.run("scancel", f"{run.job}_1").returncode == 0
     assert cluster.run("scontrol", "requeue", f"{run.job}_0").returncode == 0
@@ -106,7 +106,6 @@ def test_before_the_time_limit_replicas_end_in_order(cluster: Cluster, limited: 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--nodes", 1, "--set", "slurm.partition=nope"], "no partition 'nope', but bench, short"),
         (["--nodes", 4], "--nodes 4: partition 'bench' has 3 nodes that can be used, of 3"),
         (["--nodes", 1, "--set", "slurm.gres=gpu:8"], "slurm.gres gpu:8: 0 nodes"),
         (["--nodes", 1, "--set", "slurm.partition=short"], "partition 'short' allows 5"),
@@ -119,9 +118,12 @@ def test_missing_resources(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_slurm_itself_refuses_comes_in_its_words(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", ["array", "allocation"])
+def test_what_slurm_itself_refuses_comes_in_its_words(
+    cluster: Cluster, tmp_path: Path, launcher: str
+) -> None:
     wrong = ["--set", "slurm.constraint=nosuchfeature"]
-    run = ["--launcher", "array", "--run-dir", tmp_path / "run"]
+    run = ["--launcher", launcher, "--run-dir", tmp_path / "run"]
     line = cluster.refusal(*START, "--nodes", 1, *wrong, *run)
     assert "Invalid feature specification" in line
     assert "nothing was started" in line

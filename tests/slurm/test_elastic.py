@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.slurm.conftest import FAST, Cluster, Start, gaps
+from tests.slurm.conftest import Cluster, Start, gaps
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.history.presence import presences, steps
@@ -16,7 +16,7 @@ def executed_after(history: RunHistory, replica: str, utc: float) -> bool:
 
 
 def test_nodes_join_leave_and_return(cluster: Cluster, slurm_run: Start) -> None:
-    run = slurm_run("--nodes", "1-2", "--hours", 1, "--launcher", "slurm", config=FAST)
+    run = slurm_run("--nodes", "1-2", "--hours", 1, "--launcher", "slurm")
     run.wait_until(lambda h: len(h.nodes_requested) == 1 and executed_after(h, "r1", 0.0))
     refused = cluster.refusal("scale", run.paths.root, "--nodes", 4)
     assert refused.startswith("aiperf: --nodes 4: partition 'bench' has 3 nodes")

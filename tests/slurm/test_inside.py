@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.slurm.conftest import FAST, Cluster, Start, allocated, job_state, phase
+from tests.slurm.conftest import Cluster, Start, allocated, job_state, phase
 from tests.slurm.test_cluster import START, training
 
 from aiperf_hpc.deploy.local_cluster import pid_of, start_slurmd
@@ -33,7 +33,7 @@ def heterogeneous(cluster: Cluster) -> Iterator[Cluster]:
 
 
 def test_a_run_in_an_allocation(allocation: Cluster, slurm_run: Start) -> None:
-    run = slurm_run("--nodes", 3, "--hours", 0.1, on=allocation, config=FAST)
+    run = slurm_run("--nodes", 3, "--hours", 0.1, on=allocation)
     run.wait_until(training)
     run.kill_primary()
     run.resume()
@@ -57,7 +57,7 @@ def test_a_run_in_an_allocation(allocation: Cluster, slurm_run: Start) -> None:
 
 def test_a_run_in_a_heterogeneous_job(heterogeneous: Cluster, slurm_run: Start) -> None:
     allocation = heterogeneous
-    run = slurm_run("--nodes", 3, "--hours", HOURS, on=allocation, config=FAST)
+    run = slurm_run("--nodes", 3, "--hours", HOURS, on=allocation)
     job = allocation.environment["SLURM_JOB_ID"]
     choice = f"--launcher auto: inside: this process is in job {job}; its nodes are used"
     assert run.finish() == f"aiperf: {choice}\n"

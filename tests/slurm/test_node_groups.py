@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.slurm.conftest import FAST, Cluster, Start, phase
+from tests.slurm.conftest import Cluster, Start, phase
 from tests.slurm.test_cluster import START
 
 from aiperf_hpc.trial import JobPhase
@@ -15,9 +15,10 @@ ALLOCATION = ["--launcher", "allocation"]
 def test_a_run_on_nodes_of_two_partitions(cluster: Cluster, slurm_run: Start) -> None:
     shorter = ["slurm.time_margin_minutes=3", "slurm.signal_seconds=60"]  # As `short` allows.
     settings = [word for each in [GROUPS, *shorter] for word in ("--set", each)]
-    run = slurm_run("--nodes", 3, "--hours", HOURS, *ALLOCATION, *settings, config=FAST)
+    run = slurm_run("--nodes", 3, "--hours", HOURS, *ALLOCATION, *settings)
     assert run.finish() == ""
     assert {phase(run.history, r) for r in run.history.replicas} == {JobPhase.DONE}
+    assert {r.granted_utc for r in run.history.replicas.values()} != {None}
     partitions = {
         name: described.process.job and described.process.job.partition
         for name, replica in run.history.replicas.items()

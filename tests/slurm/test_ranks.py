@@ -30,14 +30,11 @@ def completed(history: RunHistory) -> list[Trial]:
 
 
 @pytest.mark.usefixtures("_pmix")
-@pytest.mark.parametrize(("collective", "engine"), [("mpi", "tensorflow"), ("torch", "torch")])
-def test_a_replica_of_two_nodes_to_its_verified_score(
-    cluster: Cluster, slurm_run: Start, collective: str, engine: str
-) -> None:
+@pytest.mark.parametrize("collective", ["mpi", "torch"])
+def test_a_replica_of_two_nodes_to_its_verified_score(slurm_run: Start, collective: str) -> None:
     run = slurm_run(
-        "--nodes", 2, "--hours", 1,
-        "--set", "replica.nodes=2", "--set", "engine.memory_limit_gib=2",
-        "--set", f"replica.collective={collective}", "--set", f"engine.name={engine}",
+        "--nodes", 2, "--hours", 1, "--set", "training.max_epochs=2",
+        "--set", "replica.nodes=2", "--set", f"replica.collective={collective}",
     )  # fmt: skip
     run.wait_until(lambda h: bool(completed(h)) and node(h) is not None)
     run.stop()
@@ -46,4 +43,4 @@ def test_a_replica_of_two_nodes_to_its_verified_score(
     assert len(present(replica.started).hosts) == 2
     assert node(run.history) == "n[1-2]"
     done = completed(run.history)
-    assert all(t.train_samples == 192 * len(t.evaluations) for t in done)
+    assert all(t.train_samples == 64 * len(t.evaluations) for t in done)
