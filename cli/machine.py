@@ -64,7 +64,7 @@ def allreduce(
     plan = measurement.plan(**vars(chosen), available=available_bytes())
     require_writable(out, "the folder", "--out")
     results = [measurement.measure(name, plan, out) for name in plan.names]
-    remedies = measurement.installed()[1]
+    remedies = measurement.remedies()
     data, plot = out / "allreduce.json", out / "allreduce.svg"
     measurement.write(results, remedies, data)
     # Matplotlib is imported after the measurement, so that errors are reported quickly.

@@ -28,6 +28,7 @@ from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import JobState
 from aiperf_hpc.run.requests import Service
 from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.run.storage import BackoffRetry, Retry
@@ -212,8 +213,8 @@ def _failures(view: RunView) -> Iterator[str]:
             yield f"{replica.id} {replica.ended}; its output is in {log}"
         elif replica.exit_status:
             yield f"{replica.id} ended with status {replica.exit_status}; see {log}"
-        elif _ended_otherwise(replica):
-            yield _end_of_job(replica, view.paths)
+        elif (job := replica.job_state) is not None and _failed(replica, job):
+            yield _end_of_job(replica, job, view.paths)
 
 
 def status_of(view: RunView) -> int:
@@ -228,18 +229,13 @@ def status_of(view: RunView) -> int:
     return 0 if in_order and states != {TrialState.FAILED} else 1
 
 
-def _ended_otherwise(replica: ReplicaHistory) -> bool:
+def _failed(replica: ReplicaHistory, job: JobState) -> bool:
     """Return whether the job failed, or neither the job nor the replica is known to have ended."""
-    job = replica.job_state
-    if job is None or job.phase is JobPhase.DONE:
-        return False
-    return job.phase.ended or replica.ended is None
+    return job.phase is not JobPhase.DONE and (job.phase.ended or replica.ended is None)
 
 
-def _end_of_job(replica: ReplicaHistory, paths: RunPaths) -> str:
+def _end_of_job(replica: ReplicaHistory, job: JobState, paths: RunPaths) -> str:
     """Return the launcher's reason for the end of a replica that recorded none."""
-    job = replica.job_state
-    assert job is not None  # noqa: S101 -- for the type checker
     node = f" on {job.node}" if job.node else ""
     description = (
         f"{replica.id} (job {replica.job}{node}) {job.phase}: {job.detail or 'no reason given'}"

@@ -68,10 +68,9 @@ class Curve(NamedTuple):
     points: list[Measurement]
 
 
-def installed() -> tuple[list[str], dict[str, str]]:
-    """Return the installed back ends, and the remedies for the others."""
-    there = [name for name, needs in COLLECTIVES.items() if needs.installed]
-    return there, {name: b.remedy for name, b in COLLECTIVES.items() if name not in there}
+def remedies() -> dict[str, str]:
+    """Return the remedies for the back ends that are not installed."""
+    return {name: needs.remedy for name, needs in COLLECTIVES.items() if not needs.installed}
 
 
 class Plan(NamedTuple):
@@ -106,7 +105,7 @@ def plan(
     Raises:
         UsageError: the measurement is not possible on this machine.
     """
-    there, _ = installed()
+    there = [name for name, needs in COLLECTIVES.items() if needs.installed]
     chosen = there if backends is None else list(dict.fromkeys(backends.split(",")))
     if unknown := sorted(set(chosen) - COLLECTIVES.keys()):
         known = ", ".join(COLLECTIVES)

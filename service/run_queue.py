@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from aiperf_hpc.errors import (
     reason_of,
     restated,
 )
+from aiperf_hpc.primary.control.claim import Holder, this_holder
 from aiperf_hpc.primary.control.elasticity import request_nodes
 from aiperf_hpc.primary.control.prepare import (
     describe_dataset,
@@ -44,7 +44,6 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.service.problem import Fault, ProblemError, conflict, not_found
 from aiperf_hpc.service.submission import Queue, Submission, SubmissionState, Submitted
-from aiperf_hpc.trial import Value
 
 LOOK_SECONDS = 1.0
 MOST_WAITING = 1000
@@ -395,18 +394,6 @@ def _read(folder: Path) -> Iterator[tuple[str, Submitted]]:
             ) from None
 
 
-class Owner(Value):
-    """Description of the process that has locked a folder."""
-
-    host: str
-    pid: int
-    since_utc: float
-
-    def __str__(self) -> str:
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since_utc))
-        return f"process {self.pid} on {self.host} since {since}"
-
-
 @contextlib.contextmanager
 def owned(folder: Path) -> Iterator[Path]:
     """Lock a folder while the block executes; yield the folder for the service's own files.
@@ -424,9 +411,8 @@ def owned(folder: Path) -> Iterator[Path]:
         file = os.open(own / "owner.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _lock(file, folder)
-        me = Owner(host=socket.gethostname(), pid=os.getpid(), since_utc=time.time())
         os.ftruncate(file, 0)
-        os.pwrite(file, me.model_dump_json().encode(), 0)
+        os.pwrite(file, this_holder("serve").model_dump_json().encode(), 0)
         yield own
     finally:
         os.close(file)
@@ -449,6 +435,6 @@ def _lock(file: int, folder: Path) -> None:
 
 def _owner(file: int) -> str:
     try:
-        return str(Owner.model_validate_json(os.pread(file, 4096, 0)))
+        return Holder.model_validate_json(os.pread(file, 4096, 0)).where
     except ValidationError:
         return "another process"

@@ -45,11 +45,11 @@ class LostClaimError(AIPerfError):
 
 
 class Holder(Value):
-    """Identity of a process that claimed a run."""
+    """Identity of a process that claimed a run, or a folder of runs."""
 
     v: Literal[1] = 1
     command: str
-    """Command of ``aiperf``: start, conduct, resume or stop."""
+    """Command of ``aiperf``: start, conduct, resume or stop; serve for a folder."""
     host: str
     process: ProcessId
     utc: float
@@ -59,12 +59,16 @@ class Holder(Value):
     token: str = ""
     """Unique identifier of the claim."""
 
-    def __str__(self) -> str:
+    @property
+    def where(self) -> str:
+        """The process in words."""
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.utc))
-        where = f"process {self.process.pid} on {self.host} since {since}"
+        return f"process {self.process.pid} on {self.host} since {since}"
+
+    def __str__(self) -> str:
         if self.command == "stop":
-            return f"`aiperf stop` is ending it, as {where}"
-        return f"its primary is running, as {where}"
+            return f"`aiperf stop` is ending it, as {self.where}"
+        return f"its primary is running, as {self.where}"
 
 
 class Claim:
@@ -102,7 +106,7 @@ class Claim:
         # If it cannot be written, others see that this process has exited, or wait until it has
         # been silent for long enough.
         with suppress(OSError):
-            released = _holder(self._command).model_copy(update={"released": True})
+            released = this_holder(self._command).model_copy(update={"released": True})
             write_whole(_file(self._folder, self.number), released.model_dump_json())
 
     def recorded(self, utc: float, mono: float) -> None:
@@ -125,7 +129,7 @@ class Claim:
         quiet = max(now - then for now, then in zip(_now(), self._spoke, strict=True))
         if quiet < self._silence:
             return
-        self._next = self._next or _holder(self._command)
+        self._next = self._next or this_holder(self._command)
         if not _publish(self._folder, self.number + 1, self._next):
             holder = _read(self._folder, self.number + 1)
             raise LostClaimError(
@@ -177,7 +181,7 @@ def take(
     number = check_free(history, heartbeat_seconds)
     while True:
         number += 1
-        publish = partial(_publish, folder, number, _holder(command))
+        publish = partial(_publish, folder, number, this_holder(command))
         if retry(publish, f"a claim in {folder}"):
             claim = Claim(folder, number, command, own_limit(heartbeat_seconds))
             try:
@@ -246,7 +250,8 @@ def _check_last_start(history: RunHistory, heartbeat_seconds: float) -> None:
         raise ClaimedError(f"{history.paths.root}: {who}")
 
 
-def _holder(command: str) -> Holder:
+def this_holder(command: str) -> Holder:
+    """Return the identity of this process."""
     return Holder(
         command=command,
         host=socket.gethostname(),

@@ -346,20 +346,9 @@ def replica_command(
     paths: RunPaths, replica: str, cores: tuple[int, ...], sharing: int, launch: int
 ) -> list[str]:
     """Return the command that runs one replica of ``sharing`` on a machine."""
-    return [
-        sys.executable,
-        "-m",
-        "aiperf_hpc.replica",
-        str(paths.root),
-        "--replica",
-        replica,
-        "--cores",
-        ",".join(str(core) for core in cores),
-        "--sharing",
-        str(sharing),
-        "--launch",
-        str(launch),
-    ]
+    program = [sys.executable, "-m", "aiperf_hpc.replica", str(paths.root), "--replica", replica]
+    share = ["--cores", ",".join(map(str, cores)), "--sharing", str(sharing)]
+    return [*program, *share, "--launch", str(launch)]
 
 
 def divide_cores(cores: list[int], replicas: int) -> tuple[tuple[int, ...], ...]:
