@@ -39,7 +39,7 @@ from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import traffic, training_bytes
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
+from aiperf_hpc.replica.data.base import Batch, Pixels, PixelScaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.peaks import Images, Work
@@ -58,7 +58,7 @@ SWITCH_SECONDS = 5e-5
 """How long a thread may hold Python's lock while another one waits for it, as in a replica."""
 JPEG_SECONDS = 5.0
 MOST_THREADS = 16
-SCALING = Scaling((1 / 64,) * 3, (-2.0,) * 3)
+SCALING = PixelScaling((1 / 64,) * 3, (-2.0,) * 3)
 """What the bytes of images stand for."""
 Row = dict[str, Any]
 Lacks = Callable[..., bool]

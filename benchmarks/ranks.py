@@ -54,7 +54,7 @@ SIDES = {"tensorflow over mpi": "mpi", "torch DDP over gloo": "torch"}
 
 
 @dataclass
-class Repeated:
+class RepeatedBatch:
     """One batch again and again."""
 
     scene: Scenario
@@ -105,7 +105,7 @@ def ours(scene: Scenario, collective: Collective) -> list[float]:
     """Train by this package; return the seconds of rank 0's steps."""
     ranks = Ranks(collective)
     engine = load_engine("tensorflow", 1)
-    dataset = Repeated(scene, collective.size)
+    dataset = RepeatedBatch(scene, collective.size)
     ranks.handshake(facts_of(engine.versions, dataset.info, 0), probe=engine.probe())
     if collective.rank:
         follow(engine, dataset, collective)

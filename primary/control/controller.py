@@ -15,7 +15,7 @@ from aiperf_hpc.formatting import few
 from aiperf_hpc.host.processes import Interrupts, ending_signals, handled
 from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
-from aiperf_hpc.primary.control.elasticity import Scaling
+from aiperf_hpc.primary.control.elasticity import Elasticity
 from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.primary.control.resume import SCORED_WITHOUT, lost_before_resume
 from aiperf_hpc.primary.control.run_clock import RunClock
@@ -73,7 +73,7 @@ class Controller:
         self._lost_journals: set[Path] = set()
         """Journals that were recorded as missing."""
         self._next_look = 0.0
-        self._scaling = Scaling(context, launcher, self._timing, say)
+        self._scaling = Elasticity(context, launcher, self._timing, say)
         self._preflight = Preflight(context.history, context.clock, self._scaling.joined)
         self.refused: str | None = None
         """Mismatch between nodes and request for which the run was stopped; None otherwise."""

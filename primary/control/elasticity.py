@@ -56,7 +56,7 @@ def request_nodes(view: RunView, nodes: int, why: str) -> None:
     ScaleRequest(nodes=nodes, reason=why).save(view.paths)
 
 
-class Scaling:
+class Elasticity:
     """Lets replicas join and leave a run."""
 
     def __init__(

@@ -32,9 +32,9 @@ from aiperf_hpc.run.peaks import (
     PRODUCTS,
     AllReduce,
     Device,
+    MeasuredRate,
     NotMeasured,
     Peaks,
-    Reading,
     Storage,
     Sweep,
 )
@@ -204,7 +204,7 @@ def _reduced(
             ranks=result.ranks,
             memory=m.memory,
             dtype=m.dtype,
-            reading=Reading(
+            reading=MeasuredRate(
                 size=f"{m.bytes / 1e6:g} MB",
                 amount=m.bytes,
                 median=m.bytes / m.seconds,
@@ -267,7 +267,7 @@ CACHE = {
 }
 
 
-def _line(what: str, reading: Reading, unit: str) -> str:
+def _line(what: str, reading: MeasuredRate, unit: str) -> str:
     return (
         f"{what:<46}{si(reading.median, unit):>13}{si(reading.best, unit):>13}"
         f"{percent(reading.spread, 0):>9}  {reading.size}"

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import size
-from aiperf_hpc.run.peaks import Reading, Storage
+from aiperf_hpc.run.peaks import MeasuredRate, Storage
 from aiperf_hpc.run.storage import free_bytes
 from aiperf_hpc.system.kernel import known_mount_of
 
@@ -163,7 +163,7 @@ def _read(block: Block, buffer: mmap.mmap, cache: Cache) -> int:
         os.close(file)
 
 
-def _reading(blocks: Sequence[Block], readers: int, cache: Cache, effort: Effort) -> Reading:
+def _reading(blocks: Sequence[Block], readers: int, cache: Cache, effort: Effort) -> MeasuredRate:
     """Return the rate of this number of readers, which take the blocks in turn and start over."""
     turn = itertools.cycle(blocks)  # Its next() is atomic in the interpreter.
     rates = []
@@ -174,7 +174,7 @@ def _reading(blocks: Sequence[Block], readers: int, cache: Cache, effort: Effort
             jobs = [pool.submit(_read_until, turn, until, cache) for _ in range(readers)]
             done = sum(job.result() for job in jobs)
             rates.append(done / (time.perf_counter() - begun))
-    return Reading(
+    return MeasuredRate(
         size=f"{readers} reader{'s' * (readers > 1)}",
         amount=BLOCK,
         median=statistics.median(rates),

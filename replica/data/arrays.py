@@ -14,7 +14,7 @@ from aiperf_hpc.replica.data.base import (
     Batch,
     Floats,
     Part,
-    Scaling,
+    PixelScaling,
     labelled_images,
     prefetched,
     rank_parts,
@@ -51,11 +51,11 @@ class Normalization:
         return floats.reshape(images.shape)
 
     @property
-    def scaling(self) -> Scaling:
+    def scaling(self) -> PixelScaling:
         """The normalization as a multiplication and an addition, for execution on a device."""
         factors = tuple(1.0 / deviation for deviation in self.std)
         shifts = (-mean / deviation for mean, deviation in zip(self.mean, self.std, strict=True))
-        return Scaling(factors, tuple(shifts))
+        return PixelScaling(factors, tuple(shifts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from aiperf_hpc.trial import DatasetInfo
 Floats = NDArray[np.float32]
 
 
-class Scaling(NamedTuple):
+class PixelScaling(NamedTuple):
     """Conversion of bytes to real numbers: byte * scale + shift, separately for each channel."""
 
     scale: tuple[float, ...]
@@ -32,7 +32,7 @@ class Scaling(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _line(scaling: Scaling, width: int) -> tuple[Floats, Floats]:
+def _line(scaling: PixelScaling, width: int) -> tuple[Floats, Floats]:
     scale, shift = (np.asarray(values, np.float32) for values in scaling)
     return np.tile(scale, width), np.tile(shift, width)
 
@@ -48,7 +48,7 @@ class Pixels:
 
     bytes: NDArray[np.uint8]
     """Bytes of shape (samples, \\*places, width, channels)."""
-    scaling: Scaling
+    scaling: PixelScaling
 
     @property
     def shape(self) -> tuple[int, ...]:

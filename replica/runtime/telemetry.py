@@ -16,7 +16,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent, TelemetrySampled, TelemetryStarted
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.telemetry.sampler import sampled
-from aiperf_hpc.telemetry.values import Equipment, Sample
+from aiperf_hpc.telemetry.values import Equipment, TelemetrySample
 
 
 class ProcessTree:
@@ -87,8 +87,8 @@ def node_telemetry(
         yield
         return
 
-    def record(value: Equipment | Sample) -> None:
-        is_sample = isinstance(value, Sample)
+    def record(value: Equipment | TelemetrySample) -> None:
+        is_sample = isinstance(value, TelemetrySample)
         append(TelemetrySampled(sample=value) if is_sample else TelemetryStarted(equipment=value))
 
     name = hashlib.sha256(str(paths.root.resolve()).encode()).hexdigest()[:32]

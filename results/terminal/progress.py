@@ -72,18 +72,18 @@ class TrialUnderWay(NamedTuple):
     """Formatted best quality that an evaluation observed, and the batch size."""
 
 
-class Shown(NamedTuple):
+class LiveContent(NamedTuple):
     """Content of the live block."""
 
     status: RunStatus
     trials: tuple[TrialUnderWay, ...]
 
 
-def shown(view: RunView) -> Shown:
+def live_content(view: RunView) -> LiveContent:
     """Return the content of a run's live block."""
     status = view.status()
     lasts = status.state is not RunState.ENDED
-    return Shown(status, tuple(_under_way(view, t) for t in view.history.under_way if lasts))
+    return LiveContent(status, tuple(_under_way(view, t) for t in view.history.under_way if lasts))
 
 
 def _under_way(view: RunView, trial: Trial) -> TrialUnderWay:
@@ -97,14 +97,14 @@ def _under_way(view: RunView, trial: Trial) -> TrialUnderWay:
     return TrialUnderWay(trial.id, epochs / limit, state, result)
 
 
-def block(shown: Shown, columns: int, lines: int) -> RenderableType:
+def block(content: LiveContent, columns: int, lines: int) -> RenderableType:
     """Return the lines of the block for a window of the given size."""
-    status = shown.status
+    status = content.status
     if lines < LEAST_LINES:
         return one_line(status_line(status, columns))
     room = min(MOST_TRIALS, lines - LEAST_LINES)
-    trials = list(_trial_lines(shown.trials[:room], columns))
-    if more := len(shown.trials) - room:
+    trials = list(_trial_lines(content.trials[:room], columns))
+    if more := len(content.trials) - room:
         trials += [one_line(f"and {more:,} more trials in progress")] if more > 0 else []
     return Group(_time_line(status, columns), _score_line(status, columns), *trials)
 
@@ -227,7 +227,7 @@ class ProgressDisplay:
 
     def _show(self) -> None:
         try:
-            said = self._live.ask(shown)
+            said = self._live.ask(live_content)
         except AIPerfError as error:
             # Reported once, and retried.
             line = f"progress cannot be shown: {error}"

@@ -10,7 +10,7 @@ from aiperf_hpc.results.views.energy import EnergyStatus, HostEnergy, energy_sta
 from aiperf_hpc.run.history import Point, RunHistory, SamplerHistory, counted
 from aiperf_hpc.run.history.telemetry import power_of
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.telemetry.values import Sample
+from aiperf_hpc.telemetry.values import TelemetrySample
 from aiperf_hpc.trial import Value
 
 NETWORK = ("network_received", "network_sent", "fabric_received", "fabric_sent")
@@ -272,7 +272,7 @@ def _node(host: HostEnergy, start: float, *, briefly: bool) -> NodeStatus | None
     )
 
 
-def _accelerators(sampler: SamplerHistory, sample: Sample) -> Iterator[AcceleratorStatus]:
+def _accelerators(sampler: SamplerHistory, sample: TelemetrySample) -> Iterator[AcceleratorStatus]:
     use = sample.accelerators
     columns = (use.utilization, use.memory, use.watts, use.celsius, use.mhz, use.memory_mhz)
     for name, *values in zip(sampler.equipment.accelerators, *columns, strict=False):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from aiperf_hpc.formatting import duration
 from aiperf_hpc.rules.consistency.evidence import Evidence
-from aiperf_hpc.rules.consistency.journal import CLOCK_TOLERANCE, Journal, Process, Reading
+from aiperf_hpc.rules.consistency.journal import CLOCK_TOLERANCE, ClockReading, Journal, Process
 from aiperf_hpc.rules.rule import Checked, Findings, Note
 from aiperf_hpc.run import records
 from aiperf_hpc.run.liveness import EVERY_SECONDS, STOPPED_SECONDS
@@ -71,7 +71,7 @@ def _missing(process: Process) -> Iterator[str]:
         yield f"record {start.seq}: its clocks were not recorded when it ended"
 
 
-def _stamped(reading: Reading) -> Iterator[str]:
+def _stamped(reading: ClockReading) -> Iterator[str]:
     """Yield a difference between a record's times and the clocks in it."""
     clocks = reading.clocks
     off = (reading.utc - reading.mono) - (clocks.utc - clocks.monotonic)
@@ -79,7 +79,7 @@ def _stamped(reading: Reading) -> Iterator[str]:
         yield f"its times are {off:.3f} s off those of the clocks in it"
 
 
-def unlike(before: Reading, after: Reading) -> Iterator[str]:
+def unlike(before: ClockReading, after: ClockReading) -> Iterator[str]:
     """Yield the clocks that diverged between two successive readings.
 
     While a machine is suspended, the monotonic and the raw clock stop and the uptime continues.
@@ -94,7 +94,7 @@ def unlike(before: Reading, after: Reading) -> Iterator[str]:
         yield f"the raw clock ran {raw:.3f} s while the uptime advanced {boot:.3f} s"
 
 
-def _set(before: Reading, after: Reading) -> Iterator[str]:
+def _set(before: ClockReading, after: ClockReading) -> Iterator[str]:
     """Yield steps of UTC between two successive readings, by a time service or an administrator.
 
     All clocks of a paused virtual machine stop until a time service sets UTC. The result is INVALID
@@ -111,14 +111,14 @@ def _set(before: Reading, after: Reading) -> Iterator[str]:
         yield f"UTC moved {drift:+.3f} s against the file server's clock{_by(after)}"
 
 
-def _allowed(before: Reading, after: Reading) -> float:
+def _allowed(before: ClockReading, after: ClockReading) -> float:
     """Return the seconds by which clocks may diverge between two successive readings."""
     one, other = before.clocks, after.clocks
     allowed = CLOCK_TOLERANCE * max(1.0, (other.raw - one.raw) / EVERY_SECONDS)
     return allowed + one.spread_seconds + other.spread_seconds + BOOT_RESOLUTION
 
 
-def _by(reading: Reading) -> str:
+def _by(reading: ClockReading) -> str:
     """Return the library that answered, after a comma."""
     by = reading.clocks.answered_by
     return f", answered by {by}," if by else ""

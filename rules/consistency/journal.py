@@ -63,7 +63,7 @@ class Executed(NamedTuple):
     """Seconds since the trial's start or previous progress record, by the monotonic clock."""
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """A record of its writer's clocks."""
 
     seq: int
@@ -81,7 +81,7 @@ class Process:
     records: int = 0
     ended_utc: float | None = None
     """Time of its clean shutdown, UTC seconds."""
-    readings: list[Reading] = field(default_factory=list)
+    readings: list[ClockReading] = field(default_factory=list)
     longest_unread: float = 0.0
     """Longest working time without a reading, in seconds."""
     _last_mono: float | None = None
@@ -96,7 +96,7 @@ class Process:
             self._unread += min(record.mono - before, STOPPED_SECONDS)
             self.longest_unread = max(self.longest_unread, self._unread)
         if isinstance(event, records.ClocksRead):
-            self.readings.append(Reading(record.seq, record.utc, record.mono, event.clocks))
+            self.readings.append(ClockReading(record.seq, record.utc, record.mono, event.clocks))
             self._unread = 0.0
         elif type(event) in ENDS:
             self.ended_utc = record.utc

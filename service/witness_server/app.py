@@ -38,7 +38,7 @@ MOST_CLIENTS: Final = 10_000
 """Maximum number of tracked clients; the one with the oldest request is dropped first."""
 
 
-class Shown(Value):
+class SubmittedDigest(Value):
     """A journal digest submitted by a run."""
 
     run: RunId
@@ -151,7 +151,9 @@ def _add_routes(app: FastAPI, log: WitnessLog, name: str) -> None:
         return key.line
 
     @app.post(f"{API}/statements")
-    def state(shown: Shown, authorization: Annotated[str, Header(max_length=200)]) -> Statements:
+    def state(
+        shown: SubmittedDigest, authorization: Annotated[str, Header(max_length=200)]
+    ) -> Statements:
         """Sign a statement on a journal digest; return the run's statements since the last received
         one."""
         scheme, _, token = authorization.partition(" ")

@@ -35,7 +35,7 @@ class Journal:
 
 
 @dataclass
-class Evidence:
+class ChaosCounts:
     """What was found in one run."""
 
     lines: int = 0
@@ -60,7 +60,7 @@ class Evidence:
         return self.operations / self.elapsed if self.elapsed > 0 else 0.0
 
 
-def gather(root: Path, acknowledged: Path, outputs: list[Path]) -> Evidence:
+def gather(root: Path, acknowledged: Path, outputs: list[Path]) -> ChaosCounts:
     """Read all that a run has left.
 
     Args:
@@ -68,7 +68,7 @@ def gather(root: Path, acknowledged: Path, outputs: list[Path]) -> Evidence:
         acknowledged: where its processes wrote down what they were promised.
         outputs: what its primaries said, besides the replicas' own logs.
     """
-    found = Evidence()
+    found = ChaosCounts()
     journals = [_journal(path, root) for path in sorted(root.glob("replicas/*/*/*.jsonl"))]
     primary = _journal(root / "primary" / "journal.jsonl", root)
     digest = _journal(root / "primary" / "digest.jsonl", root)
@@ -108,7 +108,7 @@ def _parse(journal: Journal) -> Iterator[str]:
         yield f"{journal.path}: an unfinished line although its writer ended in order"
 
 
-def _count(found: Evidence, journals: list[Journal]) -> None:
+def _count(found: ChaosCounts, journals: list[Journal]) -> None:
     fences = _fences(journals)
     for journal in journals:
         found.lines += len(journal.lines)
@@ -135,7 +135,7 @@ class _fences:  # noqa: N801 -- used as a function
         return min(later, default=math.inf)
 
 
-def _promises(found: Evidence, journals: dict[Path, Journal], acknowledged: Path) -> None:
+def _promises(found: ChaosCounts, journals: dict[Path, Journal], acknowledged: Path) -> None:
     """Require every record that a writer was promised to be in its place, byte for byte."""
     for path in acknowledged.iterdir():
         for line in path.read_text("utf-8").splitlines():
@@ -150,7 +150,7 @@ def _promises(found: Evidence, journals: dict[Path, Journal], acknowledged: Path
                 found.problems.append(f"{name}: record {seq} was acknowledged and is not there")
 
 
-def _score(found: Evidence, primary: Journal, journals: list[Journal]) -> None:
+def _score(found: ChaosCounts, primary: Journal, journals: list[Journal]) -> None:
     """Sum what counts, from the start of the run's clock to its last end."""
     begun = [r for r in primary.records if r["event"]["type"] == "run_started"]
     starts = [r["utc"] for r in begun if r["event"].get("clock_starts", "now") == "now"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from tests.chaos.evidence import Evidence, gather
+from tests.chaos.evidence import ChaosCounts, gather
 from tests.chaos.faults import KINDS, OF_AN_ARRAY, OF_STEPS, OWN_DISK, SEPARATE_HOSTS, draw
 from tests.chaos.tormented import RUN_SECONDS, Fault, TormentedRun, say
 from tests.slurm.conftest import Cluster
@@ -41,7 +41,7 @@ class RunResult:
 
     reason: str
     seconds: float
-    evidence: Evidence
+    evidence: ChaosCounts
     faults: list[Fault]
     restarts: int
     primaries: int

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chaos.evidence import Evidence, gather
+from tests.chaos.evidence import ChaosCounts, gather
 
 START = 1000.0
 TRIAL = {"trial": "t1", "train_operations": 30, "validation_operations": 10}
@@ -63,7 +63,7 @@ class MadeRun:
         promised = [f"{hashlib.sha256(li).hexdigest()} {n} {path}\n" for n, li in enumerate(lines)]
         (self.notes / "1-1").write_text("".join(promised), "utf-8")
 
-    def gather(self) -> Evidence:
+    def gather(self) -> ChaosCounts:
         return gather(self.root, self.notes, [])
 
 

@@ -13,14 +13,14 @@ from tests.support.telemetry import PACKAGE, equipment, sample
 from aiperf_hpc.run.history import PartEnergy, SamplerHistory, counted
 from aiperf_hpc.run.history.telemetry import MOST_POINTS, Span, apart
 from aiperf_hpc.run.records import TelemetrySampled, TelemetryStarted
-from aiperf_hpc.telemetry.values import Equipment, Part, Sample
+from aiperf_hpc.telemetry.values import Equipment, Part, TelemetrySample
 
 
 def began(own: Equipment | None = None) -> TelemetryStarted:
     return TelemetryStarted(equipment=own or equipment())
 
 
-def sampled(own: Sample | None = None) -> TelemetrySampled:
+def sampled(own: TelemetrySample | None = None) -> TelemetrySampled:
     return TelemetrySampled(sample=own or sample())
 
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from aiperf_hpc.system.description import AcceleratorName
-from aiperf_hpc.telemetry.values import AcceleratorUse, Equipment, Meter, NodeUse, Part, Sample
+from aiperf_hpc.telemetry.values import (
+    AcceleratorUse,
+    Equipment,
+    Meter,
+    NodeUse,
+    Part,
+    TelemetrySample,
+)
 
 ACCELERATORS = tuple(
     Meter(
@@ -31,9 +38,9 @@ def sample(
     seconds: float = 30.0,
     covered: tuple[float, ...] | None = None,
     **absent: str,
-) -> Sample:
+) -> TelemetrySample:
     """Return what it did in half a minute: 400 and 500 W of accelerators, 200 W of processors."""
-    return Sample(
+    return TelemetrySample(
         seconds=seconds,
         node=NodeUse(
             cpu=25.0,

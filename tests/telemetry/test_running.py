@@ -17,7 +17,7 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.telemetry import sampler as sampler_module
 from aiperf_hpc.telemetry.sampler import Record, claim_host, sample_until, sampled
-from aiperf_hpc.telemetry.values import Equipment, Sample
+from aiperf_hpc.telemetry.values import Equipment, TelemetrySample
 
 
 class Idle:
@@ -31,9 +31,9 @@ class Recorded:
     """Recorded values."""
 
     def __init__(self) -> None:
-        self.all: list[Equipment | Sample] = []
+        self.all: list[Equipment | TelemetrySample] = []
 
-    def __call__(self, value: Equipment | Sample) -> None:
+    def __call__(self, value: Equipment | TelemetrySample) -> None:
         self.all.append(value)
 
     def wait(self, number: int = 1) -> None:
@@ -62,7 +62,7 @@ def test_another_process_samples_once_the_first_has_ended(name: str) -> None:
         claim.close()
         recorded.wait(4)
     assert isinstance(recorded.all[0], Equipment)
-    assert all(isinstance(value, Sample) for value in recorded.all[1:])
+    assert all(isinstance(value, TelemetrySample) for value in recorded.all[1:])
 
 
 class Scripted:
@@ -82,7 +82,7 @@ class Scripted:
     def read(self) -> None:
         self.asked.append(("read", self.now))
 
-    def take(self) -> Sample:
+    def take(self) -> TelemetrySample:
         self.asked.append(("take", self.now))
         return sample()
 
@@ -107,7 +107,7 @@ def test_energy_is_read_once_a_second_between_samples(
     own: Any = Scripted(seconds, quick=quick)
     delays = [slow]
 
-    def record(_: Equipment | Sample) -> None:
+    def record(_: Equipment | TelemetrySample) -> None:
         own.clock.advance(delays.pop() if delays else 0.0)
 
     sample_until(own, own, seconds=3.0, clock=own.clock, record=record)
@@ -119,7 +119,7 @@ def test_a_journal_error_ends_only_the_telemetry(
 ) -> None:
     refused = threading.Event()
 
-    def record(_: Equipment | Sample) -> NoReturn:
+    def record(_: Equipment | TelemetrySample) -> NoReturn:
         refused.set()
         raise JournalError("the disk is full")
 

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from aiperf_hpc.errors import DeviceLostError, EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling
+from aiperf_hpc.replica.data.base import Batch, Pixels, PixelScaling
 from aiperf_hpc.replica.engines.base import first_line
 
 DeviceKind = Literal["auto", "cpu", "cuda", "npu"]
@@ -227,7 +227,7 @@ class Feed:
             self._done.append(event)
 
 
-def scaled(pixels: Tensor, scaling: Scaling) -> Tensor:
+def scaled(pixels: Tensor, scaling: PixelScaling) -> Tensor:
     """Return bytes as float32 values on the same device, with the two roundings of ``Pixels``.
 
     NumPy is faster on CPUs and returns the same bits.
@@ -237,7 +237,7 @@ def scaled(pixels: Tensor, scaling: Scaling) -> Tensor:
 
 
 @lru_cache(maxsize=16)
-def _lines(scaling: Scaling, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _lines(scaling: PixelScaling, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
     scale, shift = (torch.from_numpy(line).to(device) for line in scaling.line(width))
     return scale, shift
 

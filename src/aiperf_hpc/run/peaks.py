@@ -20,7 +20,7 @@ PRODUCTS = ("matrix product", "convolution")
 """Kernels whose rates are in operations per second; all others are in bytes per second."""
 
 
-class Reading(Value):
+class MeasuredRate(Value):
     """The rate for one problem size, over its repetitions."""
 
     size: str
@@ -57,13 +57,13 @@ class Sweep(Value):
     """Kernel: ``matrix product``, ``convolution``, or a memory kernel: ``copy`` (a = b), ``triad``
     (a = b + 3 c), ``update`` (a += b). As in STREAM, bytes that are read and written count."""
     precision: str
-    readings: Annotated[tuple[Reading, ...], Field(min_length=1)]
+    readings: Annotated[tuple[MeasuredRate, ...], Field(min_length=1)]
     """Readings in ascending order of size."""
     left_out: Annotated[int, Field(ge=0)] = 0
     """Number of larger sizes that were omitted for lack of time."""
 
     @property
-    def peak(self) -> Reading:
+    def peak(self) -> MeasuredRate:
         """The reading with the highest median."""
         return max(self.readings, key=lambda reading: reading.median)
 
@@ -85,7 +85,7 @@ class AllReduce(Value):
     memory: str
     """Memory of the tensor: ``cpu`` or ``accelerator``."""
     dtype: str
-    reading: Reading
+    reading: MeasuredRate
     """Algorithm bandwidth: the tensor's bytes divided by the time."""
 
 
@@ -98,11 +98,11 @@ class Storage(Value):
     cache: Literal["bypassed", "dropped", "in use"]
     """Use of the page cache: ``bypassed`` by O_DIRECT, ``dropped`` before each block is read, or
     ``in use`` if neither works; the rate may then be that of memory."""
-    readings: Annotated[tuple[Reading, ...], Field(min_length=1)]
+    readings: Annotated[tuple[MeasuredRate, ...], Field(min_length=1)]
     """Readings by the number of concurrent readers."""
 
     @property
-    def peak(self) -> Reading:
+    def peak(self) -> MeasuredRate:
         """The reading with the highest median."""
         return max(self.readings, key=lambda reading: reading.median)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from aiperf_hpc.errors import raising
-from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading
+from aiperf_hpc.system.accelerators.source import AcceleratorReading, AcceleratorSource
 from aiperf_hpc.system.tools import ROOT, AbsentError, entries, number_of, text_of
 from aiperf_hpc.telemetry.values import Meter, Part
 
@@ -38,7 +38,7 @@ def zone_meter(zone: Zone) -> EnergyMeter:
 
 
 def accelerator_meters(
-    source: AcceleratorSource, first: Sequence[Reading], every: float
+    source: AcceleratorSource, first: Sequence[AcceleratorReading], every: float
 ) -> dict[int, EnergyMeter]:
     """Return the meters of the accelerators with an energy counter or power sensor, by position.
 

@@ -24,7 +24,11 @@ from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.system.accelerators import VENDORS
-from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading, RepeatedProbe
+from aiperf_hpc.system.accelerators.source import (
+    AcceleratorReading,
+    AcceleratorSource,
+    RepeatedProbe,
+)
 from aiperf_hpc.system.tools import ROOT, AbsentError, entries, number_of
 from aiperf_hpc.telemetry.energy import (
     Counter,
@@ -34,7 +38,13 @@ from aiperf_hpc.telemetry.energy import (
     rapl_zones,
     zone_meter,
 )
-from aiperf_hpc.telemetry.values import AcceleratorUse, Equipment, NodeUse, Sample, known_values
+from aiperf_hpc.telemetry.values import (
+    AcceleratorUse,
+    Equipment,
+    NodeUse,
+    TelemetrySample,
+    known_values,
+)
 
 LOOPBACK: Final = "lo"
 _WORD_BYTES: Final = 4
@@ -154,15 +164,15 @@ class _Accelerators:
         self.every = READ_SECONDS if source.cheap else seconds
         first = source.read()
         self.meters = accelerator_meters(source, first, self.every)
-        self._readings: list[Sequence[Reading]] = []
+        self._readings: list[Sequence[AcceleratorReading]] = []
         self._take_in(now, first)
 
     def read(self, now: float) -> None:
         """Read all accelerators; if that fails, add empty readings."""
         told = self.source.probe.read(self.source.tool, self.source.read)
-        self._take_in(now, told or [Reading()] * len(self.source.names))
+        self._take_in(now, told or [AcceleratorReading()] * len(self.source.names))
 
-    def _take_in(self, now: float, readings: Sequence[Reading]) -> None:
+    def _take_in(self, now: float, readings: Sequence[AcceleratorReading]) -> None:
         for number, (_, energy) in self.meters.items():
             if isinstance(energy, Counter):
                 energy.read(now, readings[number].millijoules)
@@ -251,7 +261,7 @@ class Sampler:
         """Read the cheap values."""
         self._read([each for each in self._accelerators if each.source.cheap])
 
-    def take(self) -> Sample:
+    def take(self) -> TelemetrySample:
         """Read all values and return the sample since the previous call."""
         self._read(self._accelerators)
         now = self._clock.monotonic()
@@ -263,7 +273,7 @@ class Sampler:
         self._rapl.reset()
         before, self._told = self._told, self._reasons()
         spent, self._cpu_seconds = self._cpu_seconds, time.thread_time()
-        return Sample(
+        return TelemetrySample(
             seconds=seconds,
             node=node,
             accelerators=_joined(columns),
@@ -325,7 +335,7 @@ END_SECONDS: Final = 15.0
 for 10 s, and one that hangs must not block the process."""
 
 
-Record = Callable[[Equipment | Sample], None]
+Record = Callable[[Equipment | TelemetrySample], None]
 """Function that records telemetry. Raises AIPerfError if it cannot."""
 
 

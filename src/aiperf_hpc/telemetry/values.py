@@ -99,7 +99,7 @@ class Equipment(Value):
     """Reasons for missing values, by name."""
 
 
-class Sample(Value):
+class TelemetrySample(Value):
     """Use and energy of a node since the previous sample."""
 
     seconds: Amount

@@ -30,7 +30,7 @@ from aiperf_hpc.graph import Conv2D, Graph, Input, Node
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.peaks import AllReduce, Device, Peaks, Reading, Storage, Sweep
+from aiperf_hpc.run.peaks import AllReduce, Device, MeasuredRate, Peaks, Storage, Sweep
 from aiperf_hpc.run.records import DatasetLoaded, ReplicaStarted, TimeSpent
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DatasetInfo, Machine, TimePhase
@@ -51,9 +51,9 @@ def machine(*, cores: int = 1, accelerators: tuple[str, ...] = ()) -> Machine:
     )  # fmt: skip
 
 
-def reading(rate: float) -> Reading:
+def reading(rate: float) -> MeasuredRate:
     rates = {"median": 0.9 * rate, "best": rate, "worst": 0.5 * rate}
-    return Reading(size="s", amount=1, repetitions=3, **rates)
+    return MeasuredRate(size="s", amount=1, repetitions=3, **rates)
 
 
 def sweep(kernel: str, precision: str, rate: float, device: str = "cpu") -> Sweep:

@@ -20,7 +20,7 @@ from tests.support.rules import check_rule
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import replica_started, run_started, trial_started
-from tests.support.told_launcher import DONE, PENDING, RUNNING, Told
+from tests.support.scripted_launcher import DONE, PENDING, RUNNING, ScriptedLauncher
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError
@@ -49,7 +49,7 @@ MOMENT = 1.0 / 36_000.0
 
 def run(
     folder: Path,
-    launcher: Told,
+    launcher: ScriptedLauncher,
     *,
     hours: float = HOUR,
     watch: Callable[[], None] = lambda: None,
@@ -100,7 +100,9 @@ def replica_says(folder: Path, reason: str, replica: str = "r0", *, later: float
 def test_changes_are_recorded_once(tmp_path: Path) -> None:
     waiting = ReplicaState(JobPhase.PENDING, None, "Resources")
     again = ReplicaState(JobPhase.REQUEUED, None, "BeginTime")
-    told = Told(*({"r0": s} for s in (waiting, waiting, RUNNING, RUNNING, again, RUNNING, DONE)))
+    told = ScriptedLauncher(
+        *({"r0": s} for s in (waiting, waiting, RUNNING, RUNNING, again, RUNNING, DONE))
+    )
     reason, events = run(tmp_path, told)
     assert phases(events) == ["pending", "running", "requeued", "running", "done"]
     assert reason == "the run's time is over"
@@ -112,7 +114,10 @@ def test_the_primarys_node_and_clocks_are_recorded_before_the_launch(tmp_path: P
     own, told = rank("login", node()), [clocks(1e9 + hour, hour) for hour in range(2)]
     left = iter(told)
     _, events = run(
-        tmp_path, Told({"r0": DONE}), description=own, read_clocks=lambda folder: next(left).clocks
+        tmp_path,
+        ScriptedLauncher({"r0": DONE}),
+        description=own,
+        read_clocks=lambda folder: next(left).clocks,
     )
     assert events[1:3] == [told[0], records.SystemDescribed(rank=None, description=own)]
     assert (events[0].type, events[3].type) == ("run_started", "replica_launched")
@@ -122,19 +127,22 @@ def test_the_primarys_node_and_clocks_are_recorded_before_the_launch(tmp_path: P
 
 def test_the_reason_is_that_of_the_replicas(tmp_path: Path) -> None:
     replica_says(tmp_path, "SIGTERM")
-    assert run(tmp_path, Told({"r0": RUNNING}, {"r0": DONE}))[0] == "SIGTERM"
+    assert run(tmp_path, ScriptedLauncher({"r0": RUNNING}, {"r0": DONE}))[0] == "SIGTERM"
 
 
 def test_a_failure_is_named_with_the_launchers_words(tmp_path: Path) -> None:
     failed = ReplicaState(JobPhase.FAILED, "n2", "CANCELLED")
-    assert run(tmp_path / "a", Told({"r0": DONE, "r1": failed}))[0] == "r1 failed: CANCELLED"
-    both = run(tmp_path / "b", Told({"r0": failed, "r1": failed}))[0]
+    assert (
+        run(tmp_path / "a", ScriptedLauncher({"r0": DONE, "r1": failed}))[0]
+        == "r1 failed: CANCELLED"
+    )
+    both = run(tmp_path / "b", ScriptedLauncher({"r0": failed, "r1": failed}))[0]
     assert both == "all replicas failed: CANCELLED"
 
 
 def test_a_lost_replica_that_ended_in_order_is_done(tmp_path: Path) -> None:
     replica_says(tmp_path, "the run's time is over")
-    reason, events = run(tmp_path, Told({"r0": RUNNING}, {"r0": LOST}))
+    reason, events = run(tmp_path, ScriptedLauncher({"r0": RUNNING}, {"r0": LOST}))
     assert phases(events) == ["running", "done"]
     assert reason == "the run's time is over"
 
@@ -142,9 +150,11 @@ def test_a_lost_replica_that_ended_in_order_is_done(tmp_path: Path) -> None:
 def test_a_lost_replica_is_waited_for(tmp_path: Path) -> None:
     """It may be queued again, or its last records may only become visible."""
     lost = [{"r0": LOST}] * 5
-    _, events = run(tmp_path / "a", Told({"r0": RUNNING}, *lost, {"r0": RUNNING}, {"r0": DONE}))
+    _, events = run(
+        tmp_path / "a", ScriptedLauncher({"r0": RUNNING}, *lost, {"r0": RUNNING}, {"r0": DONE})
+    )
     assert phases(events) == ["running", "lost", "running", "done"]
-    reason, events = run(tmp_path / "b", Told({"r0": RUNNING}, {"r0": LOST}))
+    reason, events = run(tmp_path / "b", ScriptedLauncher({"r0": RUNNING}, {"r0": LOST}))
     assert phases(events) == ["running", "lost"]
     assert reason == "all replicas failed: NODE_FAIL"
 
@@ -152,7 +162,7 @@ def test_a_lost_replica_is_waited_for(tmp_path: Path) -> None:
 def test_after_the_runs_time_the_journals_say_who_has_ended(tmp_path: Path) -> None:
     replica_says(tmp_path, "the run's time is over", later=10.0)
     replica_says(tmp_path, "failed: no memory", "r1", later=10.0)
-    told = Told({"r0": RUNNING, "r1": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING, "r1": RUNNING})
     reason, events = run(tmp_path, told, hours=MOMENT)
     assert phases(events) == ["running", "done"]
     assert phases(events, "r1") == ["running", "failed"]
@@ -162,14 +172,14 @@ def test_after_the_runs_time_the_journals_say_who_has_ended(tmp_path: Path) -> N
 def test_an_end_is_not_taken_for_final_while_another_life_may_follow(tmp_path: Path) -> None:
     replica_says(tmp_path, "SIGTERM")  # Preempted, say, and queued again.
     again = {"r0": ReplicaState(JobPhase.REQUEUED)}
-    told = Told({"r0": RUNNING}, again, {"r0": RUNNING}, {"r0": DONE})
+    told = ScriptedLauncher({"r0": RUNNING}, again, {"r0": RUNNING}, {"r0": DONE})
     assert phases(run(tmp_path, told)[1]) == ["running", "requeued", "running", "done"]
 
 
 def test_after_the_runs_time_the_end_of_an_earlier_life_says_nothing(tmp_path: Path) -> None:
     """The scheduler runs another one, which has not written yet."""
     replica_says(tmp_path, "SIGTERM", later=-10.0)
-    told = Told({"r0": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING})
     told.when_stopped = {"r0": DONE}
     reason, events = run(tmp_path, told, hours=MOMENT)
     assert told.calls == ["stop"]  # It was waited for until it was told to stop.
@@ -178,7 +188,7 @@ def test_after_the_runs_time_the_end_of_an_earlier_life_says_nothing(tmp_path: P
 
 
 def test_silence_of_the_scheduler_is_one_record(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING, "r1": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING, "r1": RUNNING})
     answers: list[str | None] = [None, "no answer", "no answer", None]
 
     def watch() -> None:
@@ -197,7 +207,7 @@ def test_the_clock_of_a_run_stands_while_it_is_in_the_queue(tmp_path: Path) -> N
     """Ten times its hours pass, and it is not over; the time in the queue is recorded."""
     submitted = SYSTEM.utc()
     waiting = ReplicaState(JobPhase.PENDING, None, "Resources", submitted_utc=submitted)
-    told = Told({"r0": waiting})
+    told = ScriptedLauncher({"r0": waiting})
     told.wait_limit = WaitLimit()
     begun = SYSTEM.monotonic()
 
@@ -230,7 +240,7 @@ def test_a_run_that_is_resumed_in_the_queue_has_one_clock(tmp_path: Path) -> Non
     with JournalWriter(RunPaths(tmp_path).primary_journal, clock=Clock(now - 600.0)) as journal:
         journal.append(begun)
     replica_says(tmp_path, "SIGTERM", later=-60.0)
-    told = Told({"r0": RUNNING}, {"r0": RUNNING}, {"r0": DONE})
+    told = ScriptedLauncher({"r0": RUNNING}, {"r0": RUNNING}, {"r0": DONE})
     told.wait_limit = WaitLimit()
     _, events = run(tmp_path, told)
     assert {e.clock_starts for e in events if isinstance(e, records.RunStarted)} == {"first"}
@@ -239,7 +249,7 @@ def test_a_run_that_is_resumed_in_the_queue_has_one_clock(tmp_path: Path) -> Non
 
 
 def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
-    told = Told({"r0": PENDING})
+    told = ScriptedLauncher({"r0": PENDING})
     told.wait_limit, told.when_stopped = WaitLimit(), {"r0": DONE}
     write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
     reason, events = run(tmp_path, told)
@@ -251,7 +261,7 @@ def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
 
 
 def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING})
     told.when_stopped = {"r0": DONE}
     write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
     reason, events = run(tmp_path, told)
@@ -261,7 +271,7 @@ def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:
 
 
 def test_a_silent_scheduler_does_not_hold_the_primary(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING})
     reason, events = run(tmp_path, told, hours=MOMENT)
     assert reason == "the run's time is over"
     assert told.calls[0] == "stop"
@@ -270,7 +280,7 @@ def test_a_silent_scheduler_does_not_hold_the_primary(tmp_path: Path) -> None:
 
 
 def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING})
 
     def watch() -> None:
         if len(told.calls) < 2:
@@ -283,7 +293,7 @@ def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_interrupted_before_it_is_launched_is_not(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING})
 
     def interrupted(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -299,7 +309,7 @@ def test_a_run_that_is_interrupted_before_it_is_launched_is_not(tmp_path: Path) 
 
 
 def test_nohup_keeps_a_run_from_ending_with_its_terminal(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING})
 
     def watch() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
@@ -318,7 +328,7 @@ def fault() -> None:
 
 
 def test_an_unexpected_failure_leaves_a_record_and_no_replica(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING})
     with pytest.raises(ZeroDivisionError):
         run(tmp_path, told, watch=fault)
     assert told.calls == ["stop", "kill"]
@@ -337,7 +347,7 @@ def test_an_unexpected_failure_leaves_a_record_and_no_replica(tmp_path: Path) ->
 def test_a_failed_primary_waits_for_the_scheduler_to_kill(tmp_path: Path) -> None:
     """It carries out what it is asked to when it is looked at, one request at a time."""
 
-    class Slow(Told):
+    class Slow(ScriptedLauncher):
         looks = 0
 
         def states(self) -> dict[str, ReplicaState]:
@@ -353,7 +363,7 @@ def test_a_failed_primary_waits_for_the_scheduler_to_kill(tmp_path: Path) -> Non
 
 
 def test_a_launcher_that_fails_unforeseen_leaves_no_replica(tmp_path: Path) -> None:
-    class Half(Told):
+    class Half(ScriptedLauncher):
         def start(self) -> dict[str, str]:
             raise OSError(28, "No space left on device")
 
@@ -364,7 +374,7 @@ def test_a_launcher_that_fails_unforeseen_leaves_no_replica(tmp_path: Path) -> N
     assert recorded(RunPaths(tmp_path))[-1].type == "primary_failed"
 
 
-class Refusing(Told):
+class Refusing(ScriptedLauncher):
     """A scheduler that refuses the job, while the service reads the controller's records."""
 
     def __init__(self, history: RunHistory) -> None:
@@ -400,7 +410,7 @@ UNFIT = ReplicaState(JobPhase.FAILED, "n2", "its node cannot access it", refused
 
 
 def test_a_node_that_is_not_fit_stops_the_run(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING, "r1": RUNNING}, {"r0": RUNNING, "r1": UNFIT})
+    told = ScriptedLauncher({"r0": RUNNING, "r1": RUNNING}, {"r0": RUNNING, "r1": UNFIT})
     told.when_stopped = {"r0": DONE, "r1": UNFIT}
     assert run(tmp_path, told)[0] == "r1 on n2: its node cannot access it"
     assert told.calls == ["stop"]
@@ -409,11 +419,11 @@ def test_a_node_that_is_not_fit_stops_the_run(tmp_path: Path) -> None:
 def test_a_node_that_is_not_fit_says_so_in_its_own_words_where_it_can(tmp_path: Path) -> None:
     with JournalWriter(RunPaths(tmp_path).replica_journal("r0")) as journal:
         journal.append(records.ReplicaEnded(reason="failed: node n2: numpy is 1.0 here"))
-    assert run(tmp_path, Told({"r0": UNFIT}))[0] == "r0: node n2: numpy is 1.0 here"
+    assert run(tmp_path, ScriptedLauncher({"r0": UNFIT}))[0] == "r0: node n2: numpy is 1.0 here"
 
 
 def test_nodes_are_checked_and_that_is_recorded(tmp_path: Path) -> None:
-    told = Told({"r0": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING})
 
     def watch() -> None:
         replica_says(tmp_path, "the run's time is over")
@@ -443,7 +453,7 @@ def test_files_that_vanish_are_written_again_and_said(tmp_path: Path) -> None:
     def told() -> list[records.FileProblem]:
         return [e for e in recorded(paths) if isinstance(e, records.FileProblem)]
 
-    class Patient(Told):
+    class Patient(ScriptedLauncher):
         """Its replica runs until both were seen."""
 
         def states(self) -> dict[str, ReplicaState]:
@@ -464,7 +474,7 @@ def test_files_that_vanish_are_written_again_and_said(tmp_path: Path) -> None:
 
 def test_heads_are_taken_at_the_start_now_and_then_and_with_the_end(tmp_path: Path) -> None:
     replica_says(tmp_path, "SIGTERM")
-    told = Told(*[{"r0": RUNNING}] * 5, {"r0": DONE})
+    told = ScriptedLauncher(*[{"r0": RUNNING}] * 5, {"r0": DONE})
     _, events = run(tmp_path, told, digest_seconds=0.01)
     assert [e.type for e in events[-2:]] == ["digests_recorded", "run_ended"]
     taken = [e for e in events if isinstance(e, records.DigestsRecorded)]
@@ -484,7 +494,7 @@ def test_heads_are_taken_at_the_start_now_and_then_and_with_the_end(tmp_path: Pa
 
 
 def test_a_run_goes_on_without_heads_that_cannot_be_written(tmp_path: Path) -> None:
-    told, paths = Told(*[{"r0": RUNNING}] * 5, {"r0": DONE}), RunPaths(tmp_path)
+    told, paths = ScriptedLauncher(*[{"r0": RUNNING}] * 5, {"r0": DONE}), RunPaths(tmp_path)
     reason, events = run(
         tmp_path,
         told,
@@ -503,7 +513,7 @@ def test_a_lost_journal_is_not_recorded_again_by_later_primaries(tmp_path: Path)
     replica_says(tmp_path, "SIGTERM")
     folder = RunPaths(tmp_path).replica("r0")
     for _ in range(3):
-        told = Told(*[{"r0": RUNNING}] * 3, {"r0": DONE})
+        told = ScriptedLauncher(*[{"r0": RUNNING}] * 3, {"r0": DONE})
         _, events = run(
             tmp_path,
             told,

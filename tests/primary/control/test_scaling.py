@@ -10,11 +10,11 @@ from tests.support.clock import Clock
 from tests.support.run_factory import configuration
 from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import run_ended, run_started
-from tests.support.told_launcher import DONE, RUNNING, Told
+from tests.support.scripted_launcher import DONE, RUNNING, ScriptedLauncher
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
-from aiperf_hpc.primary.control.elasticity import Scaling, request_nodes
+from aiperf_hpc.primary.control.elasticity import Elasticity, request_nodes
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
@@ -40,20 +40,20 @@ class Run:
         )
         self.manifest.save(self.paths)
         self.clock = Clock(1e9)
-        self.launcher = Told({"r0": RUNNING, "r1": RUNNING})
+        self.launcher = ScriptedLauncher({"r0": RUNNING, "r1": RUNNING})
         self.journal = JournalWriter(self.paths.primary_journal, clock=self.clock)
         self.digest = JournalWriter(self.paths.digest, clock=self.clock)
         self.said: list[str] = []
         self.scaling = self.anew()
 
-    def anew(self) -> Scaling:
+    def anew(self) -> Elasticity:
         """Return the scaling of a primary that takes the run in hand now."""
         history = RunHistory.read(self.paths)
         context = PrimaryContext(
             manifest=self.manifest, journal=self.journal, history=history, clock=self.clock,
             digest=DigestWriter(history, self.digest),
         )  # fmt: skip
-        return Scaling(context, self.launcher, Timing(grace=60.0), self.said.append)
+        return Elasticity(context, self.launcher, Timing(grace=60.0), self.said.append)
 
     def look(self, left: float = LATER) -> list[AnyEvent]:
         """Let the scaling look; return what it recorded."""

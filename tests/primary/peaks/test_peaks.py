@@ -15,12 +15,12 @@ from aiperf_hpc.cli import main
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.peaks import measure as measuring
 from aiperf_hpc.primary.peaks.measure import Plan, lines, measure, plan
-from aiperf_hpc.run.peaks import AllReduce, Device, NotMeasured, Peaks, Reading, Storage, Sweep
+from aiperf_hpc.run.peaks import AllReduce, Device, MeasuredRate, NotMeasured, Peaks, Storage, Sweep
 
 
-def reading(size: str, median: float, *, best: float = 0.0, worst: float = 0.0) -> Reading:
+def reading(size: str, median: float, *, best: float = 0.0, worst: float = 0.0) -> MeasuredRate:
     ends = {"best": best or median, "worst": worst or median}
-    return Reading(size=size, amount=1, median=median, **ends, repetitions=3)
+    return MeasuredRate(size=size, amount=1, median=median, **ends, repetitions=3)
 
 
 def sweep(kernel: str, precision: str, *medians: float, device: str = "cpu") -> Sweep:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from aiperf_hpc.replica.data.base import Pixels, Scaling
+from aiperf_hpc.replica.data.base import Pixels, PixelScaling
 
-SCALING = Scaling((1 / 58.395, 1 / 57.12), (-123.175 / 58.395, -115.78 / 57.12))
+SCALING = PixelScaling((1 / 58.395, 1 / 57.12), (-123.175 / 58.395, -115.78 / 57.12))
 
 
 def _pixels() -> Pixels:

@@ -53,7 +53,7 @@ from aiperf_hpc.morphism.operators.morphisms import (
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
-from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
+from aiperf_hpc.replica.data.base import Batch, Pixels, PixelScaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives import aligned
@@ -337,7 +337,7 @@ def test_bytes_are_trained_on_as_their_numbers(engine: RankEngine) -> None:
     graph = two_stems()
     rng = np.random.default_rng(19)
     weights = trained_weights(graph, rng)
-    scaling = Scaling((1 / 58.395, 1 / 57.12), (-123.175 / 58.395, -115.78 / 57.12))
+    scaling = PixelScaling((1 / 58.395, 1 / 57.12), (-123.175 / 58.395, -115.78 / 57.12))
     pixels = Pixels(rng.integers(0, 256, (8, *graph.shapes["image"]), np.uint8), scaling)
     labels = np.arange(8, dtype=np.int32) % 3
     found = []

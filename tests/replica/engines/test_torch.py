@@ -28,7 +28,7 @@ from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
-from aiperf_hpc.replica.data.base import Batch, Part, Pixels, Scaling, labelled_images
+from aiperf_hpc.replica.data.base import Batch, Part, Pixels, PixelScaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import NetworkState, RankEngine, empty_batch
 from aiperf_hpc.replica.engines.torch import flat_layout
@@ -100,7 +100,7 @@ def test_arrays_that_cannot_be_written_and_tensors_are_taken_alike(engine: RankE
 def test_bytes_become_the_very_numbers_that_they_stand_for() -> None:
     """To the last bit, and the bytes stay as they are."""
     every = np.arange(2 * 8 * 8 * 4, dtype=np.int32).astype(np.uint8).reshape(2, 8, 8, 4)
-    scaling = Scaling((1 / 58.395, 0.3, 3.0, 1.0), (-2.1, 0.7, -1e3, 0.0))
+    scaling = PixelScaling((1 / 58.395, 0.3, 3.0, 1.0), (-2.1, 0.7, -1e3, 0.0))
     pixels = Pixels(every.copy(), scaling)
     feed = Feed(torch.device("cpu"))
     for _ in range(2):

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
-from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
+from aiperf_hpc.replica.data.base import Batch, Pixels, PixelScaling, labelled_images
 from aiperf_hpc.replica.engines.base import NetworkState, RankNetwork, step_in_halves
 from aiperf_hpc.replica.engines.torch import optimizers
 from aiperf_hpc.replica.engines.torch.device import Feed
@@ -310,7 +310,7 @@ def test_images_are_copied_as_bytes(
 ) -> None:
     pinned = pinning(monkeypatch)
     images = np.zeros((2, 4, 4, 3), np.uint8)
-    batch = Batch({"image": Pixels(images, Scaling((0.5,) * 3, (1.0,) * 3))}, {})
+    batch = Batch({"image": Pixels(images, PixelScaling((0.5,) * 3, (1.0,) * 3))}, {})
     (found,) = Feed(META).inputs(batch, ["image"])
     assert [tensor.dtype for tensor in pinned] == [torch.uint8]
     assert (found.device, found.dtype, found.shape) == (META, torch.float32, (2, 3, 4, 4))

@@ -20,7 +20,7 @@ from aiperf_hpc.results.report.telemetry import (
     telemetry_report,
 )
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.peaks import Device, Peaks, Reading, Sweep
+from aiperf_hpc.run.peaks import Device, MeasuredRate, Peaks, Sweep
 
 
 def viewed(root: Path, *, rapl: bool = True) -> RunView:
@@ -66,7 +66,7 @@ def test_the_share_of_the_peak_is_of_all_ranks_parts(tmp_path: Path) -> None:
     view = viewed(tmp_path)
     without = telemetry_report(view, START, view.final().ops).peak_unavailable_reason
     assert without.startswith("run `aiperf peaks --out RUN`")
-    reading = Reading(size="1", amount=1, median=9e9, best=1e10, worst=8e9, repetitions=3)
+    reading = MeasuredRate(size="1", amount=1, median=9e9, best=1e10, worst=8e9, repetitions=3)
     peaks = Peaks(
         utc=1.0,
         seconds=1.0,

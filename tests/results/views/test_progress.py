@@ -24,8 +24,8 @@ from tests.support.run_factory import (
     write_manifest,
     write_run,
 )
+from tests.support.scripted_launcher import DONE, RUNNING, ScriptedLauncher
 from tests.support.terminal import Terminal
-from tests.support.told_launcher import DONE, RUNNING, Told
 from tests.support.waiting import until
 
 from aiperf_hpc.cli import control, main
@@ -241,7 +241,7 @@ def run_of(tmp_path: Path, replicas: int) -> RunPaths:
 
 def conducted(
     paths: RunPaths,
-    launcher: Told,
+    launcher: ScriptedLauncher,
     output: io.TextIOBase,
     *,
     watch: Callable[[], None] = lambda: None,
@@ -282,7 +282,7 @@ SECOND = "stopping immediately: the replicas are killed"
 def test_ctrl_c_is_answered_at_once_and_who_is_waited_for_is_named(
     tmp_path: Path, terminal: Terminal, tty: bool
 ) -> None:
-    told = Told({"r0": RUNNING, "r1": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING, "r1": RUNNING})
     plain = io.StringIO()
     sent = 0
 
@@ -340,7 +340,7 @@ def test_a_primary_that_waits_for_storage_says_so_meanwhile_and_records_it_after
 
     full = Full(lambda: f"waiting for storage: {why}\n" in text())
     again = "storage is available again after"
-    told = Told({"r0": RUNNING})
+    told = ScriptedLauncher({"r0": RUNNING})
 
     def watch() -> None:
         if not full.failures:
@@ -361,7 +361,7 @@ def test_a_primary_that_waits_for_storage_says_so_meanwhile_and_records_it_after
 
 
 def test_ctrl_c_is_answered_while_the_primary_waits_for_storage(tmp_path: Path) -> None:
-    output, told = io.StringIO(), Told({"r0": RUNNING})
+    output, told = io.StringIO(), ScriptedLauncher({"r0": RUNNING})
     full = Full(lambda: FIRST in output.getvalue())
 
     def sync(file: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
-from aiperf_hpc.telemetry.values import Equipment, NodeUse, Part, Sample, known_values
+from aiperf_hpc.telemetry.values import Equipment, NodeUse, Part, TelemetrySample, known_values
 
 MOST_POINTS: Final = 240
 """Number of points at which adjacent points are merged in pairs."""
@@ -38,7 +38,7 @@ SUMS: Final = tuple(name for name in NodeUse.model_fields if name not in MEANS)
 """Values that a point sums up, in bytes."""
 
 
-Taken = tuple[float, Sample]
+Taken = tuple[float, TelemetrySample]
 """A sample with its time in UTC seconds."""
 
 
@@ -127,7 +127,7 @@ class PartEnergy(NamedTuple):
         return self.joules / self.seconds if self.seconds > 0.0 else None
 
 
-def power_of(sample: Sample) -> float | None:
+def power_of(sample: TelemetrySample) -> float | None:
     """Return the total power of all meters over their covered times, or None if none measured."""
     meters = zip(sample.joules, sample.covered, strict=True)
     return _sum([joules / covered for joules, covered in meters if covered > 0.0])
@@ -176,7 +176,7 @@ class SamplerHistory:
         self.equipment = equipment
         self.absent = dict(equipment.absent)
         """Last reported reasons for missing values, by name."""
-        self.latest: tuple[float, Sample] | None = None
+        self.latest: tuple[float, TelemetrySample] | None = None
         """The last sample, with its time in UTC seconds."""
         self.cpu_seconds = 0.0
         """Processor time of the sampler's thread in seconds."""
@@ -203,7 +203,7 @@ class SamplerHistory:
         """Time of the last sample, UTC seconds."""
         return self.began_utc if self.latest is None else self.latest[0]
 
-    def fits(self, sample: Sample) -> bool:
+    def fits(self, sample: TelemetrySample) -> bool:
         """Return whether a sample has exactly one value per meter and per accelerator."""
         meters, accelerators = len(self.equipment.meters), len(self.equipment.accelerators)
         use = sample.accelerators
@@ -213,7 +213,7 @@ class SamplerHistory:
             and len(use.celsius) == len(use.mhz) == len(use.memory_mhz) == accelerators
         )
 
-    def add(self, utc: float, sample: Sample) -> None:
+    def add(self, utc: float, sample: TelemetrySample) -> None:
         """Add a sample that fits the equipment."""
         self.latest = utc, sample
         self.cpu_seconds += sample.cpu_seconds

@@ -7,7 +7,7 @@ from typing import Literal
 from aiperf_hpc.run.clocks import ClockReading, Time
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records.base import Duration, Event
-from aiperf_hpc.telemetry.values import Equipment, Sample
+from aiperf_hpc.telemetry.values import Equipment, TelemetrySample
 from aiperf_hpc.trial import DatasetInfo, DevicePeak, Machine, TimePhase
 from aiperf_hpc.untrusted.bounds import Count, Name, Utc
 
@@ -139,7 +139,7 @@ class TelemetrySampled(Event):
     """A node's use and energy since the previous sample of the same journal."""
 
     type: Literal["telemetry"] = "telemetry"
-    sample: Sample
+    sample: TelemetrySample
 
 
 class ReplicaEnded(Event):

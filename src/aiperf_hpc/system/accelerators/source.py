@@ -12,7 +12,7 @@ from aiperf_hpc.system.tools import Probe
 T = TypeVar("T")
 
 
-class Reading(NamedTuple):
+class AcceleratorReading(NamedTuple):
     """Current values of an accelerator; None for missing ones."""
 
     utilization: float | None = None
@@ -61,10 +61,10 @@ class RepeatedProbe(Probe):
             self._missing.add(name)
         return value
 
-    def reading(self, name: str, reads: Callable[[], Reads]) -> Reading:
+    def reading(self, name: str, reads: Callable[[], Reads]) -> AcceleratorReading:
         """Return an accelerator's reading, with all readable values."""
         found = self.read(name, reads) or {}
-        return Reading(
+        return AcceleratorReading(
             **{key: self.read(f"{name}: {_LABELS.get(key, key)}", found[key]) for key in found}
         )
 
@@ -97,7 +97,7 @@ class AcceleratorSource:
     def __post_init__(self) -> None:
         self.probe = RepeatedProbe(*self.failures)
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[AcceleratorReading]:
         """Return the current readings of all accelerators, in the order of ``names``.
 
         Raises:

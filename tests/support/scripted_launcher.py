@@ -14,10 +14,10 @@ DONE = ReplicaState(JobPhase.DONE, "n1")
 MOST_NODES = 8
 
 
-class Told(Launcher):
+class ScriptedLauncher(Launcher):
     """An elastic launcher of eight nodes that, like SLURM's, is not `exact`."""
 
-    name = "told"
+    name = "scripted"
 
     def __init__(self, *states: dict[str, ReplicaState]) -> None:
         """Report these states in turn, the last ones for ever."""
