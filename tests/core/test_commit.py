@@ -9,7 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.source_tree import ROOT, Git, committed, copy_tree, git_in, unpack_wheel
+from tests.support.source_tree import (
+    ROOT,
+    Git,
+    built,
+    committed,
+    copy_tree,
+    git_in,
+    unpack_wheel,
+)  # fmt: skip
 
 from aiperf_hpc.integrity import commit
 from aiperf_hpc.integrity.commit import HERE, STAMP, commit_of
@@ -151,15 +159,6 @@ def tree(tmp_path: Path) -> Path:
     return copy_tree(tmp_path / "tree")
 
 
-def built(source: Path, folder: Path) -> str | None:
-    """Build the package's files as for a wheel; return the commit that they are stamped with."""
-    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(folder)]
-    subprocess.run(command, check=True, cwd=source, capture_output=True)
-    assert (folder / "aiperf_hpc/cli/program.py").exists()
-    stamp = folder / "aiperf_hpc" / STAMP
-    return stamp.read_text("ascii").strip() if stamp.exists() else None
-
-
 def test_a_wheel_is_stamped_with_the_commit_it_was_built_from(tree: Path, tmp_path: Path) -> None:
     first = committed(tree)
     # Installed in a repository that is another's: the stamp says which commit it is.
@@ -175,20 +174,6 @@ def test_a_wheel_is_stamped_with_the_commit_it_was_built_from(tree: Path, tmp_pa
     assert not (tree / HERE).parents[1].joinpath(STAMP).exists()
     change(tree / "README.md")
     assert built(tree, tmp_path / "changed") == f"{first}+"
-
-
-def test_a_source_distribution_hands_its_stamp_to_what_is_built_from_it(
-    tree: Path, tmp_path: Path
-) -> None:
-    first = committed(tree)
-    command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path / "sdist")]
-    subprocess.run(command, check=True, cwd=tree, capture_output=True)
-    (archive,) = (tmp_path / "sdist").glob("*.tar.gz")
-    unpacked = tmp_path / "unpacked"
-    unpacked.mkdir()
-    subprocess.run(["tar", "-xf", archive, "-C", unpacked], check=True)
-    (source,) = unpacked.iterdir()
-    assert built(source, tmp_path / "built") == first
 
 
 def test_what_is_built_outside_of_git_has_no_stamp(tree: Path, tmp_path: Path) -> None:

@@ -310,18 +310,6 @@ def test_channels_are_changed_where_they_are_made() -> None:
         ReLU().with_channels(6)
 
 
-def test_parameters_and_statistics_are_named_by_their_nodes() -> None:
-    graph = Graph((IMAGE, conv("c", "image", 4, 3), Node("n", BatchNorm(), ("c",))))
-    assert graph.parameters == {"c/kernel": (3, 3, 3, 4), "n/gamma": (4,), "n/beta": (4,)}
-    assert graph.statistics == {"n/mean": (4,), "n/variance": (4,)}
-    assert graph.parameter_count == 3 * 3 * 3 * 4 + 4 + 4
-
-
-def test_depth_counts_kernels_on_the_longest_path() -> None:
-    assert residual().depth == 6  # stem, one_a, one_b, two_conv, hidden, logits
-    assert two_stems().depth == 4  # one of the three beside each other, loop, down, logits
-
-
 def test_nodes_come_in_topological_order_whatever_the_order_given() -> None:
     graph = residual()
     again = Graph(graph.nodes[::-1])

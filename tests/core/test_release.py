@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.source_tree import ROOT, committed, copy_tree, git_in, unpack_wheel
+from tests.support.source_tree import ROOT, built, committed, copy_tree, git_in, unpack_wheel
 
 from aiperf_hpc import __version__
 from aiperf_hpc.integrity.commit import STAMP
@@ -43,22 +43,27 @@ def tracked_files() -> set[str]:
     return {name for name in listed.stdout.split("\0") if name and not name.startswith(".")}
 
 
-def test_the_source_distribution_is_the_repository(tmp_path: Path) -> None:
+def test_the_source_distribution_is_the_repository_with_its_commit(tmp_path: Path) -> None:
     tracked = tracked_files()
-    tree = tmp_path / "tree"
-    for name in tracked:
+    tree, unpacked = tmp_path / "tree", tmp_path / "unpacked"
+    for name in (*tracked, ".gitignore"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name, follow_symlinks=False)
+    first = committed(tree)
     command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path)]
     subprocess.run(command, check=True, cwd=tree, capture_output=True)
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         files = {member.name.partition("/")[2]: member for member in opened if not member.isdir()}
     assert tracked - files.keys() == set()
-    made = {"PKG-INFO", "setup.cfg"}
+    made = {"PKG-INFO", "setup.cfg", f"{LINKED}/{STAMP}"}
     more = {name for name in files.keys() - tracked - made if ".egg-info/" not in name}
     assert more == set()
     assert files["src/aiperf_hpc/primary"].linkname == "../../primary"
+    unpacked.mkdir()
+    subprocess.run(["tar", "-xf", archive, "-C", unpacked], check=True)
+    (source,) = unpacked.iterdir()
+    assert built(source, tmp_path / "built") == first
 
 
 def test_extras_that_pages_install_are_the_packages() -> None:

@@ -29,7 +29,7 @@ PARENT = (
 )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_command_hears_a_signal_once_it_can_end_in_order(number: signal.Signals) -> None:
     command = [sys.executable, "-c", PARENT, sys.executable, "-c", CHILD]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:

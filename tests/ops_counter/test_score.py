@@ -188,6 +188,7 @@ def test_a_time_that_would_make_more_points_than_any_run_has_is_refused() -> Non
         times(3600.0 * 100_001, 1.0)
 
 
+@settings(max_examples=40)
 @given(steps=st.integers(0, 60) | st.floats(0.001, 60), interval=st.floats(0.01, 24.0))
 def test_the_last_time_is_exactly_the_end_and_none_comes_twice(
     steps: float, interval: float

@@ -312,7 +312,7 @@ def temporary_run(parent: Path) -> Iterator[RunWriter]:
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
 def test_journals_that_arrive_in_any_order_tell_one_history(

@@ -29,7 +29,11 @@ def followed(ranks: int, engine: Callable[[], RankEngine], data: Dataset) -> Ite
     threads = [threading.Thread(target=follow, args=(engine(), data, each)) for each in others]
     for thread in threads:
         thread.start()
-    yield own
+    try:
+        yield own
+    except BaseException:
+        table.barrier.abort()
+        raise
     announce(own, Command.END)
     for thread in threads:
         thread.join(PATIENCE_SECONDS)

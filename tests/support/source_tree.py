@@ -45,6 +45,15 @@ def unpack_wheel(tree: Path, folder: Path) -> Path:
     return folder
 
 
+def built(source: Path, folder: Path) -> str | None:
+    """Build the package's files as for a wheel; return the commit that they are stamped with."""
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(folder)]
+    subprocess.run(command, check=True, cwd=source, capture_output=True)
+    assert (folder / "aiperf_hpc/cli/program.py").exists()
+    stamp = folder / "aiperf_hpc" / STAMP
+    return stamp.read_text("ascii").strip() if stamp.exists() else None
+
+
 Git = Callable[..., str]
 
 

@@ -333,11 +333,6 @@ def test_verification_computes_the_precision_by_its_own_formula(tmp_path: Path) 
         ),
         (("volumes",), 1, ()),
         (("cosmoflow", "--division", "closed"), 2, ("official in no division",)),
-        (("deepcam",), 0, ("optimizer PASSED lamb",)),
-        (("deepcam_laptop",), 1, ("closed division: violated",)),
-        (("extreme_weather",), 0, ("extreme weather analytics, closed division: satisfied",)),
-        (("extreme_weather_laptop",), 1, ("network FAILED",)),
-        (("resnet50_v15",), 0, ("image classification, closed division: satisfied",)),
     ],
 )  # fmt: skip
 def test_a_configuration_is_checked_by_its_workloads_rules(

@@ -21,7 +21,7 @@ from aiperf_hpc.replica.tensorflow_import import tf
 Floats = NDArray[np.float32]
 Sum = Callable[[Floats], int]
 
-SIZES = (1, 2, 3, 2 * COLUMNS - 1, 2 * COLUMNS, 2 * COLUMNS + 1, 7 * COLUMNS + 3)
+SIZES = (1, 2, 2 * COLUMNS - 1, 2 * COLUMNS, 7 * COLUMNS + 3)
 """Values of less than a line, of a line, of several and a rest; even and odd numbers."""
 
 

@@ -62,9 +62,8 @@ CASES: list[tuple[Layer, Shape]] = [
     (layers.Conv2D(4, 1), IMAGE),
     (layers.Conv2D(4, 3), IMAGE),
     (layers.Conv2D(4, 5, 2), IMAGE),
-    *[(layers.Conv3D(4, k, s), VOLUME) for k in (1, 2, 3, 4, 5) for s in (1, 2, 3)],
+    *[(layers.Conv3D(4, k, s), VOLUME) for k in (1, 2, 3, 4) for s in (1, 2)],
     (layers.Conv3D(4, 3, bias=True), VOLUME),
-    (layers.Conv3D(4, 2, 2, bias=True), VOLUME),
     (layers.Conv3D(4, 3), (1, 2, 1, 3)),
     (layers.Dense(4), (6,)),
     (layers.BatchNorm(), (6,)),
@@ -73,17 +72,17 @@ CASES: list[tuple[Layer, Shape]] = [
     *[
         (layer, shape)
         for layer in (layers.ReLU(), layers.LeakyReLU(), layers.Tanh())
-        for shape in ((6,), IMAGE, VOLUME)
+        for shape in ((6,), IMAGE)
     ],
-    *[(layers.Scale(1.2), shape) for shape in ((6,), VOLUME)],
+    (layers.Scale(1.2), VOLUME),
     (layers.Dense(4, l2=0.1), (6,)),
     (layers.LeakyReLU(0.01), VOLUME),
     (layers.LeakyReLU(0.0), VOLUME),
     (layers.Add(), VOLUME),
     (layers.MaxPool2D(3, 2), IMAGE),
-    *[(layers.MaxPool2D(k, s, same=True), IMAGE) for k in (1, 3, 5) for s in (1, 2, 3, 4)],
+    *[(layers.MaxPool2D(k, s, same=True), IMAGE) for k in (1, 3, 5) for s in (1, 2, 3)],
     (layers.MaxPool2D(3, 2, same=True), (1, 2, 3)),
-    *[(layers.MaxPool3D(k, s), VOLUME) for k in (1, 2, 3, 4) for s in (1, 2, 3)],
+    *[(layers.MaxPool3D(k, s), VOLUME) for k in (2, 3) for s in (1, 2, 3)],
     (layers.MaxPool3D(2, 2), (4, 6, 8, 3)),
     (layers.MaxPool3D(2, 2), (1, 1, 1, 3)),
     *[
@@ -106,7 +105,6 @@ CASES: list[tuple[Layer, Shape]] = [
     (layers.Tile(2, 3), (1, 1, 5)),
     (layers.GlobalAveragePool2D(), IMAGE),
     (layers.Flatten(), (6,)),
-    (layers.Flatten(), (4, 6)),
     (layers.Flatten(), IMAGE),
     (layers.Flatten(), VOLUME),
     (layers.Dropout(0.5), (6,)),

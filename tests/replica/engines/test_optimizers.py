@@ -139,8 +139,9 @@ def train_both(
         applied(network, slopes, RATE)
 
 
-@pytest.mark.parametrize("limit", [None, 0.7])
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "asgd"])
+@pytest.mark.parametrize(
+    ("name", "limit"), [("sgd", 0.7), ("adam", None), ("adamw", 0.7), ("asgd", None)]
+)
 def test_updates_are_those_of_pytorch(engine: RankEngine, name: str, limit: float | None) -> None:
     """Ten steps with the same gradients, of 1e-4 to 1e2, whose norm is kept below a limit or not.
 
@@ -282,8 +283,9 @@ def test_a_step_in_halves_is_one_in_one_piece(engine: RankEngine, name: str) -> 
     _assert_close(halves, whole, 1e-5)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    ("name", "precision"), [*((name, "fp32") for name in SETTINGS), ("lamb", "bf16")]
+)
 def test_training_is_resumed_bitwise(engine: RankEngine, name: str, precision: str) -> None:
     """An evaluation and a look at weights and state lie between, as in a trial."""
     batches = [labelled(GRAPH, 8, seed=step) for step in range(6)]
@@ -308,16 +310,15 @@ def train(network: RankNetwork, batches: list[Batch], first: int) -> None:
         network.train_step(batch, rate(step))
 
 
-@pytest.mark.parametrize("begins", [0, 1])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_states_are_portable(both: tuple[RankEngine, RankEngine], name: str, begins: int) -> None:
+def test_states_are_portable(both: tuple[RankEngine, RankEngine], name: str) -> None:
+    """From PyTorch to TensorFlow; both agree on names and shapes in the test above."""
     batches = [labelled(GRAPH, 8, seed=step) for step in range(4)]
-    whole = built(both[begins], name)
+    engine, torch_engine = both
+    whole = built(torch_engine, name)
     train(whole, batches[:2], 0)
     used = hyperparameters(**SETTINGS[name] | {"optimizer": name})
-    other = both[1 - begins].build(
-        NetworkState(GRAPH, whole.weights(), used, whole.optimizer_state())
-    )
+    other = engine.build(NetworkState(GRAPH, whole.weights(), used, whole.optimizer_state()))
     for network in (whole, other):
         train(network, batches[2:], 2)
     _assert_close(other, whole, 1e-4)
@@ -334,7 +335,7 @@ def _assert_close(found: RankNetwork, wanted: RankNetwork, tolerance: float) -> 
             assert error <= tolerance * max(np.abs(array).max(), 1e-6), key
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", ["sgd", "lamb"])
 def test_a_state_of_another_optimizer_is_refused(engine: RankEngine, name: str) -> None:
     other = built(engine, "asgd" if name == "sgd" else "sgd")
     used = hyperparameters(optimizer=name)
@@ -348,7 +349,7 @@ def _without_steps(engine: RankEngine, name: str) -> NetworkState:
     return NetworkState(GRAPH, WEIGHTS, hyperparameters(optimizer=name), stored)
 
 
-@pytest.mark.parametrize("name", sorted(SETTINGS))
+@pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_a_state_without_the_number_of_steps_is_refused(engine: RankEngine, name: str) -> None:
     """Adam and LAMB would correct the bias of moments again."""
     with pytest.raises(EngineError, match="not 'step'"):
@@ -411,7 +412,7 @@ def test_a_loss_that_is_scaled_trains_as_one_that_is_not(name: str) -> None:
     assert not any(np.array_equal(after[0][n], later[n]) for n in GRAPH.parameters)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("threads", [1, 5])
 def test_norms_do_not_depend_on_the_threads(threads: int) -> None:
     """Ranks that compute a step on more threads or fewer end in the same weights."""
     values = [torch.from_numpy(np.random.default_rng(0).standard_normal(300_001, np.float32))]

@@ -30,7 +30,6 @@ from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
 from aiperf_hpc.replica.engines.tensorflow import steps
 from aiperf_hpc.replica.engines.tensorflow.engine import TensorFlowEngine, TensorFlowNetwork
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
-from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
 from aiperf_hpc.replica.engines.tensorflow.steps import MOST_KEPT
 from aiperf_hpc.replica.parallel.collectives import aligned
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -116,7 +115,7 @@ def _counted_traces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return traces
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", ["sgd", "lamb"])
 def test_networks_share_only_traces(optimizer: str) -> None:
     """Two are trained in turns, each with its own weights, as if there were no other."""
     graph = residual()

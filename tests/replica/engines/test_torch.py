@@ -113,11 +113,12 @@ def test_bytes_become_the_very_numbers_that_they_stand_for() -> None:
     np.testing.assert_array_equal(pixels.bytes, every)
 
 
-def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) -> None:
-    """The first of ResNet-50's, which has several, comes before the first layer's gradient."""
-    from aiperf_hpc.morphism.resnet import resnet50
-
-    graph = resnet50((32, 32, 3), 10)
+def test_buckets_are_ready_before_the_backward_pass_is_over(
+    monkeypatch: pytest.MonkeyPatch, engine: RankEngine
+) -> None:
+    """The first of several comes before the first layer's gradient."""
+    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 500)
+    graph = residual()
     network = built(engine, graph, 6)
     assert len(network.buckets) > 2
     first = network._leaves["stem_conv/kernel"]  # type: ignore[attr-defined]
@@ -240,7 +241,7 @@ def test_expandable_segments_are_enabled_before_first_use(monkeypatch: pytest.Mo
 
 
 @GRADIENTS_BETWEEN_PARTS
-@pytest.mark.parametrize("rank", range(3))
+@pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("parts", [1, 3])
 def test_warming_compiles_all_parts(monkeypatch: pytest.MonkeyPatch, rank: int, parts: int) -> None:
     """Of 7 samples over 3 ranks one has 3; of an epoch's last batch any number up to that."""

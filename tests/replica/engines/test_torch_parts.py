@@ -106,14 +106,6 @@ def test_splitting_changes_no_result(monkeypatch: pytest.MonkeyPatch, precision:
         assert relative_error(found[name], array) < (1e-5 if precision == "fp32" else 2e-2), name
 
 
-def test_where_all_gradients_are_one_bucket_the_code_is_one_piece() -> None:
-    backend = Backend()
-    trained = network(backend, split=True)
-    assert len(trained.buckets) == 1
-    trained.warm(8, halves=True)
-    assert backend.compiled == 2
-
-
 @GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize("parted", [False, True])
 def test_both_passes_are_compiled_at_once(monkeypatch: pytest.MonkeyPatch, *, parted: bool) -> None:

@@ -44,7 +44,7 @@ def agree_every(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "AGREE_SECONDS", seconds)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("size", [3, 5])
 def test_a_shard_is_weighted_by_its_number_of_samples(size: int) -> None:
     """50 samples by 8: most of five ranks have no sample of the last batch."""
     with Team(size) as team:
@@ -66,7 +66,7 @@ def test_a_shard_is_weighted_by_its_number_of_samples(size: int) -> None:
         assert engine.networks[0].closed
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("size", [3, 5])
 def test_ranks_calibrate_by_the_mean_of_their_shards_and_then_train_on_them(size: int) -> None:
     """The shards of the first batch of 8 have one size or two."""
     with Team(size) as team:
@@ -129,7 +129,7 @@ def test_an_evaluation_is_the_sum_of_all_ranks() -> None:
         np.testing.assert_allclose(engine.networks[0].set_to, np.mean(steps))
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("size", [3, 5])
 def test_predictions_of_all_ranks_are_in_the_order_of_the_samples(size: int) -> None:
     with Team(size) as team:
         for engine in team.engines:
@@ -303,8 +303,7 @@ def test_step_times_are_the_mean_over_ranks() -> None:
 
 
 OPTIMIZERS = ("lamb", "asgd")
-"""Further optimizers. All combinations train with SGD; the others are tested once per engine,
-because an update does not depend on the collective."""
+"""Further optimizers, once per engine: an update does not depend on the collective."""
 
 
 @pytest.mark.parametrize(
@@ -313,7 +312,6 @@ because an update does not depend on the collective."""
         ("mpi", "tensorflow", 2, OPTIMIZERS),
         ("mpi", "torch", 3, OPTIMIZERS),
         ("torch", "torch", 3, ()),
-        ("torch", "tensorflow", 2, ()),
         ("horovod", "tensorflow", 2, ()),
     ],
 )

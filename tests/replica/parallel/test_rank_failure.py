@@ -130,11 +130,17 @@ def test_a_following_rank_waits_for_a_command_without_a_timeout(
     assert late == []
 
 
-START = [sys.executable, "-m", "aiperf_hpc.replica.parallel.start_ranks", "--collective", "torch"]
+START = """
+import sys
+from aiperf_hpc.replica.parallel import start_ranks
+start_ranks.GRACE_SECONDS = 0.1
+sys.exit(start_ranks.main())
+"""
 
 
 def start_ranks(ranks: int, script: str) -> subprocess.CompletedProcess[str]:
-    command = [*START, "--ranks", str(ranks), "--", sys.executable, "-c", script]
+    command = [sys.executable, "-c", START, "--collective", "torch", "--ranks", str(ranks)]
+    command += ["--", sys.executable, "-c", script]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
     )
