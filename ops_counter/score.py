@@ -83,7 +83,6 @@ class Graphs(Protocol):
 
     def load(self, graph_hash: str) -> Graph:
         """Return a graph. Raises GraphError."""
-        ...
 
 
 class Counts:

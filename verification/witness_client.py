@@ -125,7 +125,6 @@ class Witness(Protocol):
         Raises:
             AwayError: there is no valid answer.
         """
-        ...
 
 
 class _Answer(Value):

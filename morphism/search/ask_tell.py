@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,18 +37,6 @@ from aiperf_hpc.trial import MorphismData, TrialState
 
 class UnknownTrialError(AIPerfError):
     """A result was reported for a trial that was never requested."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProposedGraph:
-    """A graph to train."""
-
-    trial: str
-    graph: Graph
-    parent: str | None
-    """Trial of the parent's graph; None for the initial graph."""
-    morphisms: tuple[MorphismData, ...]
-    """Morphisms from the parent, in order."""
 
 
 class AskTellSearch:
@@ -129,8 +117,12 @@ class AskTellSearch:
         """Proposed trials without a result, oldest first."""
         return [t.trial for t in self._trials.values() if not t.ended]
 
-    def ask(self, trial: str) -> ProposedGraph:
-        """Return the graph for ``trial`` and record it as pending.
+    def graph(self, trial: str) -> Graph:
+        """Return the graph of a proposed trial."""
+        return self._lineage.graph(trial)
+
+    def ask(self, trial: str) -> records.TrialSummary:
+        """Propose the graph for ``trial`` and record it as pending.
 
         The first is the initial graph, followed by children of it until there is a result, then by
         the searcher's choices.
@@ -185,7 +177,7 @@ class AskTellSearch:
         roots = (t for t in self._trials.values() if t.parent is None)
         return not self._begun and all(t.ended and t.objective is None for t in roots)
 
-    def _grow(self, trial: str) -> ProposedGraph:
+    def _grow(self, trial: str) -> records.TrialSummary:
         began = time.monotonic()
         # The number of trials makes the seed unique, also in later sessions.
         entropy = np.random.SeedSequence((self._seed, len(self._trials)))
@@ -229,7 +221,7 @@ class AskTellSearch:
         return View(
             observations,
             {t.graph: t.trial for t in trials if not t.ended and t.graph not in observed},
-            self._lineage.graph,
+            self.graph,
             {t.graph for t in trials},
             Counter(kind for t in trials for kind in kinds_of(t.morphisms)),
             self._bounds,
@@ -242,7 +234,7 @@ class AskTellSearch:
         parent: str | None,
         steps: tuple[MorphismData, ...],
         *also: records.AnyEvent,
-    ) -> ProposedGraph:
+    ) -> records.TrialSummary:
         pending = records.TrialSummary(
             trial=trial,
             replica=self.session,
@@ -255,7 +247,7 @@ class AskTellSearch:
         )
         self._record(pending, *also)
         self._lineage.keep(trial, pending, graph)
-        return ProposedGraph(trial, graph, parent, steps)
+        return pending
 
     def _ended(self, trial: str, objective_value: float | None) -> records.TrialSummary:
         known = self._trials.get(trial)

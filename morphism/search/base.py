@@ -153,11 +153,9 @@ class Searcher(Protocol):
 
     def begin_anew(self) -> None:
         """Forget all observations and parameters."""
-        ...
 
     def learn(self, view: View) -> None:
         """Learn from the observations; the first time, estimate all parameters."""
-        ...
 
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
         """Return a candidate within the limits, a new one if possible.
@@ -167,7 +165,6 @@ class Searcher(Protocol):
         Raises:
             SearchSpaceExhaustedError: none was found; the message names the exceeded limits.
         """
-        ...
 
 
 def exhausted(graphs: int, parents: int, obstacles: Counter[str]) -> SearchSpaceExhaustedError:

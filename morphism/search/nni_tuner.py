@@ -119,10 +119,11 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
                 candidate = self._search.ask(self._search.name(parameter_id))
             except SearchSpaceExhaustedError as error:
                 raise NoMoreTrialError(str(error)) from None
+            graph = self._search.graph(candidate.trial)
         return {
             "trial": candidate.trial,
-            "graph": candidate.graph.to_json(),
-            "hash": candidate.graph.hash,
+            "graph": graph.to_json(),
+            "hash": candidate.graph,
             "parent": candidate.parent,
             "morphisms": list(candidate.morphisms),
         }

@@ -11,10 +11,10 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import from_data, grow
 from aiperf_hpc.morphism.search import base
-from aiperf_hpc.morphism.search.ask_tell import AskTellSearch, ProposedGraph, UnknownTrialError
+from aiperf_hpc.morphism.search.ask_tell import AskTellSearch, UnknownTrialError
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError
 from aiperf_hpc.run.journal import JournalReader
-from aiperf_hpc.run.records import Proposed, SearchFailed
+from aiperf_hpc.run.records import Proposed, SearchFailed, TrialSummary
 
 GUIDED = SearchConfig(acquisition_evaluations=12, max_morphisms=3)
 
@@ -50,11 +50,14 @@ def test_the_initial_graph_comes_first_and_its_children_until_something_is_told(
 ) -> None:
     search = begin(journal)
     first, *others = (search.ask(search.name(number)) for number in range(6))
-    assert (first.graph, first.parent, first.morphisms) == (residual(), None, ())
+    assert (first.graph, first.parent, first.morphisms) == (residual().hash, None, ())
+    assert search.graph(first.trial) == residual()
     for other in others:
         assert other.parent == first.trial
-        assert other.graph == grow(residual(), map(from_data, other.morphisms))
-    assert len({candidate.graph.hash for candidate in (first, *others)}) == 6
+        graph = search.graph(other.trial)
+        assert graph == grow(residual(), map(from_data, other.morphisms))
+        assert graph.hash == other.graph
+    assert len({candidate.graph for candidate in (first, *others)}) == 6
     assert search.pending == [f"life0-{number}" for number in range(6)]
     reader = JournalReader(journal)
     events = [record.event for record in reader.read()]
@@ -68,15 +71,15 @@ def test_with_four_trials_at_once_every_result_is_recorded_for_its_graph(
     journal: Path, method: str
 ) -> None:
     search = begin(journal, search=GUIDED.model_copy(update={"method": method}))
-    running: list[ProposedGraph] = []
+    running: list[TrialSummary] = []
     expected: dict[str, tuple[str, float | None, bool]] = {}
     for number in range(24):
         running.append(search.ask(search.name(number)))
         if len(running) == 4:
             done = running.pop(number % 4)  # Not in the order of asking.
             search.tell(done.trial, 0.5 + number / 100)
-            expected[done.trial] = (done.graph.hash, 0.5 + number / 100, True)
-    expected |= {candidate.trial: (candidate.graph.hash, None, False) for candidate in running}
+            expected[done.trial] = (done.graph, 0.5 + number / 100, True)
+    expected |= {candidate.trial: (candidate.graph, None, False) for candidate in running}
     assert said(journal) == expected
     assert len({graph for graph, _, _ in expected.values()}) == 24
     assert search.pending == [c.trial for c in sorted(running, key=lambda c: int(c.trial[6:]))]
@@ -114,7 +117,7 @@ def test_a_failed_graph_is_not_proposed_again_and_nothing_grows_from_it(journal:
     search.tell_failed(child.trial, "it diverged")
     for number in range(2, 10):
         candidate = search.ask(f"life0-{number}")
-        assert candidate.graph.hash != child.graph.hash
+        assert candidate.graph != child.graph
         assert candidate.parent == first.trial
     assert '"reason":"it diverged"' in journal.read_text()
 
@@ -156,7 +159,7 @@ def test_a_later_life_goes_on_from_the_journal(journal: Path) -> None:
     candidate = second.ask(second.name(0))
     assert candidate.trial == "life1-0"
     assert candidate.parent in trials[:2]
-    assert candidate.graph.hash not in known
+    assert candidate.graph not in known
     second.tell("life0-2", 0.9)
     assert said(journal)["life0-2"][1:] == (0.9, True)
 
