@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky
 from scipy.optimize import minimize
 
-from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.errors import AIPerfError, restated
 from aiperf_hpc.morphism.surrogate.graph_description import PARTS
 
 Matrix = NDArray[np.float64]
@@ -70,12 +70,9 @@ def _matern(distance: Matrix) -> Matrix:
 
 def factorize(matrix: Matrix) -> Matrix:
     """Return the lower Cholesky factor. Raises SurrogateError if the matrix has none."""
-    try:
+    what = f"the covariance of {len(matrix)} graphs could not be factorized"
+    with restated(what, SurrogateError, caught=np.linalg.LinAlgError):
         factor: Matrix = cholesky(matrix, lower=True, check_finite=False)
-    except np.linalg.LinAlgError as error:
-        raise SurrogateError(
-            f"the covariance of {len(matrix)} graphs could not be factorized: {error}"
-        ) from None
     return factor
 
 

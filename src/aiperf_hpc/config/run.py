@@ -17,6 +17,7 @@ from aiperf_hpc.config.sections import (
     SlurmConfig,
     TrainingConfig,
 )
+from aiperf_hpc.errors import raising
 from aiperf_hpc.untrusted.bounds import Name
 
 MOST_PRESET = 64
@@ -83,11 +84,9 @@ MOST_URLS = 16
 
 
 def _web_address(text: str) -> str:
-    try:
+    with raising(ValueError(f"'{text}' is not a URL"), ValueError):
         parts = urlsplit(text)
         port = parts.port
-    except ValueError:
-        raise ValueError(f"'{text}' is not a URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError(f"'{text}' is not an http or https URL such as https://host:8766")
     if parts.username is not None or parts.query or parts.fragment:

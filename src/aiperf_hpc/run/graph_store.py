@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf_hpc.errors import GraphError, reason_of
+from aiperf_hpc.errors import GraphError, restated
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Sync, to_stable_storage
@@ -40,16 +40,13 @@ class GraphStore:
             GraphError: the file is missing or invalid, or its content has another hash.
         """
         path = self._paths.graph(graph_hash)
-        try:
-            content = bytes_inside(self._paths.root, path, MOST_GRAPH_BYTES)
-            if expected is not None and content == expected.to_json().encode():
-                graph = expected
-            else:
-                graph = Graph.from_json(content.decode())
-        except (OSError, UnicodeDecodeError) as error:
-            raise GraphError(f"cannot read the graph {path}: {reason_of(error)}") from None
-        except GraphError as error:
-            raise GraphError(f"{path}: {error}") from None
+        with restated(f"cannot read the graph {path}", GraphError):
+            text = bytes_inside(self._paths.root, path, MOST_GRAPH_BYTES).decode()
+        if expected is not None and text == expected.to_json():
+            graph = expected
+        else:
+            with restated(f"{path}", GraphError, caught=GraphError):
+                graph = Graph.from_json(text)
         if graph.hash != graph_hash:
             raise GraphError(f"{path}: its content has the hash {graph.hash}")
         return graph

@@ -13,7 +13,7 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
-from aiperf_hpc.errors import RunDirectoryError, UsageError, reason_of
+from aiperf_hpc.errors import RunDirectoryError, UsageError, restated
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import RunStarted
 from aiperf_hpc.run.storage import Retry
@@ -142,12 +142,9 @@ def read_annotations(paths: RunPaths) -> Annotations:
     Raises:
         RunDirectoryError: their file is damaged or cannot be read.
     """
-    try:
+    unreadable = f"{paths.annotations} cannot be read"
+    with restated(unreadable, RunDirectoryError, "; make it readable", caught=OSError):
         found = _read(paths, paths.annotations, Annotations, "the tags and the note")
-    except OSError as error:
-        raise RunDirectoryError(
-            f"{paths.annotations} cannot be read: {reason_of(error)}; make it readable"
-        ) from None
     return found or Annotations()
 
 
