@@ -7,13 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.conftest import FAST, TINY, LiveRun
+from tests.end_to_end.conftest import FAST, TINY, TORCH, LiveRun
 from tests.support.command import AIPERF, aiperf, aiperf_process
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.config import load_config
-from aiperf_hpc.config.run import PREPARED_DATASETS
 from aiperf_hpc.primary.control import prepare
 from aiperf_hpc.primary.control.prepare import make_manifest
 from aiperf_hpc.run.history import RunHistory
@@ -49,15 +48,10 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         ([*START, "--config", "broken.yaml"], "broken.yaml is not YAML: "),
         ([*START, "--config", "text"], "text must be a mapping of sections, not a str"),
         (["data", "prepare", "imagent"], "no dataset 'imagent'; did you mean 'imagenet'?; "),
-        (["data", "prepare", "cifar10"], "missing option '--from'; see `aiperf data prepare "),
         (["data", "prepare", "foo", "--from", "text"], "no dataset 'foo'; datasets to prepare: "),
         (["status", "nowhere"], "there is no run nowhere; "),
-        (["verify", "nowhere"], "there is no run nowhere; "),
         (["status", "text"], "text is not a run directory: it is a file; "),
-        (["status", "empty"], "aiperf: empty is not a run directory: it has no run.yaml; "),
         (["resume", "empty"], "empty is not a run directory: it has no run.yaml; "),
-        (["compare", "empty", "text"], "empty is not a run directory: it has no run.yaml; "),
-        (["compare", "text", "empty"], "text is not a run directory: it is a file; "),
         (["compare", "nowhere", "text"], "there is no run nowhere; "),
         (["serve", "nowhere"], "cannot list the runs in nowhere: No such file or directory; "),
         (["count", "resnet51"], "did you mean 'resnet50'?; networks: resnet50"),
@@ -65,13 +59,9 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
         (["count", "nothing.json"], "cannot read the graph nothing.json"),
         (["count", "resnet50", "--input", "224"], "write HEIGHTxWIDTHxCHANNELS"),
         (["count", "resnet50", "--classes", "1"], "at least 2 classes"),
-        (["config", "show", "nothing"], "no preset and no file 'nothing'"),
-        *(
-            (
-                ["data", "prepare", name, "--from", "nowhere", "--to", "x"],
-                "--from nowhere: no such file or folder in ",
-            )
-            for name in PREPARED_DATASETS
+        (
+            ["data", "prepare", "cifar10", "--from", "nowhere", "--to", "x"],
+            "--from nowhere: no such file or folder in ",
         ),
         (
             ["start", "--nodes", 3, "--hours", 1, "--set", "replica.nodes=2"],
@@ -167,7 +157,7 @@ def test_a_run_whose_trials_all_fail_says_why_and_ends_with_status_1(tmp_path: P
 
 
 def test_a_loss_that_is_not_finite_fails_its_trial_and_the_run_goes_on(tmp_path: Path) -> None:
-    run = LiveRun(tmp_path / "run", *DIVERGE, "--nodes", 1)
+    run = LiveRun(tmp_path / "run", *DIVERGE, *TORCH, "--nodes", 1)
     try:
         run.wait_until(lambda h: sum("not finite" in t.reason for t in h.trials.values()) > 1)
     finally:

@@ -22,7 +22,7 @@ from aiperf_hpc.run.records import AnyEvent, SearchEnded, TrialEnded, TrialSumma
 
 SESSION = Path(__file__).with_name("nni_session.py")
 PATIENT = SESSION.with_name("nni_patience.cjs")
-TRIALS = 8
+TRIALS = 6
 MARK = "AIPERF_TEST_NNI"
 
 
