@@ -106,7 +106,6 @@ def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) ->
         (r" ops=\S+", " ops=much", "result.txt states ops much, the records give"),
         (r" error=\S+", "", "result.txt states error None, the records give"),
         (r" hosts=\S+", " hosts=9", "result.txt states hosts 9, the records give 2"),
-        ("RESULT: INVALID", "RESULT: VALID", "result.txt states verdict VALID, the records give"),
         (
             "1 h  (.*)FAILED",
             r"1 h  \1PASSED",
@@ -128,10 +127,7 @@ def test_another_result_is_found_also_where_the_manifest_agrees(
 @pytest.mark.parametrize(
     ("pattern", "replacement", "told"),
     [
-        (r'("aiperf_ops", "value": )[0-9.]+', r"\g<1>9e15", "states aiperf_ops 9000"),
         (r'("aiperf_operations", "value": )\d+', r"\g<1>1", "states aiperf_operations 1, the"),
-        (r'("time_ms": )\d+(, "event_type": "INTERVAL_START", "key": "run_start")', r"\g<1>5\2",
-         "states a run of"),
         (r'"run_stop"', '"run_stopped"', "is not a log of a run that has ended: KeyError"),
     ],
 )  # fmt: skip

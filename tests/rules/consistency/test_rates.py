@@ -118,11 +118,6 @@ def _shorten(run: ForgedRun, seconds: float) -> None:
     lines[first]["mono"] = lines[first - 1]["mono"] + seconds
 
 
-def test_samples_without_elapsed_time_are_found(run: ForgedRun) -> None:
-    _shorten(run, 0.0)
-    assert failures(run) == ["r0-t1: samples without elapsed time in 1 of its records"]
-
-
 def test_without_a_measured_peak_the_published_one_is_the_limit(run: ForgedRun) -> None:
     run.trainer()[0]["event"]["machine"]["accelerators"] = ["Tesla T4"]
     _shorten(run, 1e-6)

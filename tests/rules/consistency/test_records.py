@@ -39,14 +39,6 @@ def wrong(paths: RunPaths) -> list[str]:
     return [line for rule in ("journals", "writers") for line in check_rule(rule, paths).failures]
 
 
-@pytest.mark.parametrize("name", ["primary/journal.jsonl", "replicas/r0/0.0/journal.jsonl"])
-@pytest.mark.parametrize("content", [BEGUN, NULS])
-def test_nothing_follows_the_record_of_an_end(run: RunPaths, name: str, content: bytes) -> None:
-    assert wrong(run) == []
-    appended(name, content)(run)
-    assert wrong(run) == [f"{name}: bytes follow the record of its writer's end"]
-
-
 def test_a_line_that_is_being_written_is_none_of_a_run_that_lasts(run: RunPaths) -> None:
     edited_lines(run.primary_journal, lambda lines: lines[:-1])
     edited_lines(run.replica_journal("r0"), lambda lines: lines[:-1])
