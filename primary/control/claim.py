@@ -190,7 +190,7 @@ def take(
                 claim.release()
                 raise
             return claim
-        _check_gone(_read(folder, number), history, heartbeat_seconds)
+        _check_holder(_read(folder, number), history, heartbeat_seconds)
 
 
 def holder_is_gone(folder: Path) -> bool | None:
@@ -215,38 +215,32 @@ def check_free(history: RunHistory, heartbeat_seconds: float) -> int:
     """
     number = _newest(history.paths.claims)
     if number:
-        _check_gone(_read(history.paths.claims, number), history, heartbeat_seconds)
-    elif history.run_starts:
-        _check_last_start(history, heartbeat_seconds)
+        _check_holder(_read(history.paths.claims, number), history, heartbeat_seconds)
+    elif history.run_starts:  # Of a version without claims.
+        since, last = history.run_starts[-1]
+        who = f"its primary is running, as process {last.pid} on {last.host}"
+        _check_gone(who, since, primary_is_gone(last), history, heartbeat_seconds)
     return number
 
 
-def _check_gone(holder: Holder, history: RunHistory, heartbeat_seconds: float) -> None:
+def _check_holder(holder: Holder, history: RunHistory, heartbeat_seconds: float) -> None:
     gone = holder.released or holder.process.gone
-    if gone is None:
-        _check_silent(str(holder), holder.utc, history, heartbeat_seconds)
-    elif not gone:
-        raise ClaimedError(f"{history.paths.root}: {holder}")
+    _check_gone(str(holder), holder.utc, gone, history, heartbeat_seconds)
 
 
-def _check_silent(who: str, since: float, history: RunHistory, heartbeat_seconds: float) -> None:
+def _check_gone(
+    who: str, since: float, gone: bool | None, history: RunHistory, heartbeat_seconds: float
+) -> None:
+    """Require that a process has exited or, if that is unknown (None), been silent for long."""
     quiet = time.time() - max(since, history.primary_utc or 0.0)
     patience = gone_limit(heartbeat_seconds)
-    if quiet < patience:
-        raise ClaimedError(
-            f"{history.paths.root}: {who}; it wrote {quiet:.0f} s ago, and counts as alive "
+    if gone is None and quiet < patience:
+        who += (
+            f"; it wrote {quiet:.0f} s ago, and counts as alive "
             f"until it has been silent for {patience:.0f} s"
         )
-
-
-def _check_last_start(history: RunHistory, heartbeat_seconds: float) -> None:
-    """Require that the primary of a run from a version without claims has exited."""
-    since, last = history.run_starts[-1]
-    who = f"its primary is running, as process {last.pid} on {last.host}"
-    gone = primary_is_gone(last)
-    if gone is None:
-        _check_silent(who, since, history, heartbeat_seconds)
-    elif not gone:
+        gone = False
+    if gone is False:
         raise ClaimedError(f"{history.paths.root}: {who}")
 
 

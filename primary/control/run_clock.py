@@ -60,18 +60,22 @@ class RunClock:
         begun, _ = self.history.run_starts[0]
         with self.history.lock:
             replicas = list(self.history.replicas.values())
-        if self.starts == "all":
-            return self._of_all(replicas, begun)
         granted, began = _first("granted_utc", replicas), _first("began_utc", replicas)
         known = [each for each in (granted, began) if each is not None]
-        if not known or not (len(known) == 2 or last or self._patience_is_over()):
-            return None
-        first = min(known)
+        if self.starts == "all":
+            if len(ready := self.history.ready) < self.replicas:
+                return None
+            start, replica = self.clock.utc(), max(ready, key=lambda r: r.ready_utc or 0.0).id
+        else:
+            if not known or not (len(known) == 2 or last or self._patience_is_over()):
+                return None
+            first = min(known)
+            start, replica = max(begun, first.utc), first.replica
         return ClockStarted(
-            start_utc=max(begun, first.utc),
-            replica=first.replica,
+            start_utc=start,
+            replica=replica,
             submitted_utc=_submitted(replicas, begun),
-            granted_utc=(granted or first).utc,
+            granted_utc=known[0].utc if known else begun,
             problem=_problem(replicas, begun),
         )
 
@@ -94,20 +98,6 @@ class RunClock:
         now = self.clock.monotonic()
         self._since = now if self._since is None else self._since
         return now >= self._since + self.grace
-
-    def _of_all(self, replicas: list[ReplicaHistory], begun: float) -> ClockStarted | None:
-        ready = self.history.ready
-        if len(ready) < self.replicas:
-            return None
-        last = max(ready, key=lambda replica: replica.ready_utc or 0.0)
-        granted = _first("granted_utc", replicas) or _first("began_utc", replicas)
-        return ClockStarted(
-            start_utc=self.clock.utc(),
-            replica=last.id,
-            submitted_utc=_submitted(replicas, begun),
-            granted_utc=begun if granted is None else granted.utc,
-            problem=_problem(replicas, begun),
-        )
 
 
 def start_at_the_end(history: RunHistory, replicas: int) -> list[ClockStarted]:

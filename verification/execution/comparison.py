@@ -46,19 +46,17 @@ class ReexecutedTrial(Value):
     trial: str
     selected_by: str
     """Reason of its selection: as the best trial, or by the seed."""
-    epoch: int | None
+    epoch: int | None = None
     verdict: Verdict
-    failure: str
+    failure: str = ""
     """Reason why it could not be re-executed."""
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...] = ()
 
 
 def not_executed(trial: Trial, selected_by: str, why: str) -> ReexecutedTrial:
     """Return the result of a trial of which nothing could be compared."""
     verdict = Verdict.NOT_EXECUTABLE if trial.best_epoch is None else Verdict.FAILED
-    return ReexecutedTrial(
-        trial=trial.id, selected_by=selected_by, epoch=None, verdict=verdict, failure=why, checks=()
-    )
+    return ReexecutedTrial(trial=trial.id, selected_by=selected_by, verdict=verdict, failure=why)
 
 
 def compared(
@@ -75,7 +73,6 @@ def compared(
         selected_by=selected_by,
         epoch=kept.epoch,
         verdict=Verdict.FAILED if failed else Verdict.PASSED,
-        failure="",
         checks=checks,
     )
 
