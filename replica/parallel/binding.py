@@ -18,7 +18,7 @@ from aiperf_hpc.host.schedulers import SCHEDULERS, current, node_name
 from aiperf_hpc.replica.parallel.collectives import Collective
 from aiperf_hpc.system.accelerators import amd, nvidia
 from aiperf_hpc.system.description import Accelerator
-from aiperf_hpc.system.tools import ROOT, AbsentError, cpus_of, text_or_none
+from aiperf_hpc.system.tools import ROOT, AbsentError, numbers_in, text_or_none
 
 LOCAL_RANKS = (
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -145,4 +145,4 @@ def _near(address: str | None, root: Path) -> Cores:
     # NVML writes the PCI domain with eight digits, the kernel with four.
     domain, _, rest = address.lower().partition(":")
     folder = root / "sys/bus/pci/devices" / f"{domain[-4:]}:{rest}"
-    return frozenset(cpus_of(text_or_none(folder / "local_cpulist") or ""))
+    return frozenset(numbers_in(text_or_none(folder / "local_cpulist") or ""))

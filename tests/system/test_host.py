@@ -16,7 +16,7 @@ from tests.system.trees import processor_tree, write
 
 from aiperf_hpc.host.machine import remaining_memory
 from aiperf_hpc.system.kernel import memory, memory_limit, operating_system, processors, quota_cores
-from aiperf_hpc.system.tools import cpus_of
+from aiperf_hpc.system.tools import numbers_in
 
 
 def lscpu(*options: str) -> dict[str, str]:
@@ -42,7 +42,7 @@ def test_processors_match_lscpu() -> None:
     ours, theirs = processors(), lscpu()
     assert ours.model == theirs["Model name"]
     assert ours.architecture == theirs["Architecture"]
-    assert ours.threads == len(cpus_of(theirs["On-line CPU(s) list"]))
+    assert ours.threads == len(numbers_in(theirs["On-line CPU(s) list"]))
     assert ours.sockets == int(theirs["Socket(s)"])
     assert ours.cores == int(theirs["Core(s) per socket"]) * int(theirs["Socket(s)"])
     assert ours.virtual == ("Hypervisor vendor" in theirs)
@@ -89,7 +89,7 @@ def test_memory_matches_free() -> None:
     theirs = lscpu()
     assert len(found.numa) == int(theirs["NUMA node(s)"])
     for node in found.numa:
-        assert cpus_of(node.cpus) == cpus_of(theirs[f"NUMA node{node.number} CPU(s)"])
+        assert numbers_in(node.cpus) == numbers_in(theirs[f"NUMA node{node.number} CPU(s)"])
 
 
 def test_numa_nodes_with_and_without_memory(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.extras import Package, pip_install
 from aiperf_hpc.primary.launchers.slurm.client import Call, SlurmClient, silence_in
 from aiperf_hpc.primary.launchers.slurm.jobs import INFINITY, Element, Nodes
+from aiperf_hpc.system.tools import numbers_in
 
 PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE",
@@ -95,7 +96,7 @@ def _elements(job: Any) -> Iterator[Element]:  # noqa: ANN401 -- pyslurm has no 
     """Yield the elements of one record: waiting elements share a record."""
     reason = "" if job.state_reason in (None, "None") else job.state_reason
     waiting = job.array_tasks_waiting
-    numbers = [job.array_task_id] if waiting is None else _numbers(waiting)
+    numbers = [job.array_task_id] if waiting is None else numbers_in(waiting)
     for number in numbers:
         yield Element(
             number=number,
@@ -116,13 +117,6 @@ def _status(code: int) -> int:
     It does so for every status from 128; a replica's own are 1, 2 and from 70.
     """
     return code + 128 if 2 < code < 65 else code
-
-
-def _numbers(text: str) -> Iterator[int]:
-    """Yield the numbers of e.g. 0-3,7."""
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
 
 
 def _node_state(text: str) -> str:

@@ -30,9 +30,9 @@ from aiperf_hpc.system.tools import (
     ROOT,
     AbsentError,
     Probe,
-    cpus_of,
     entries,
     number_of,
+    numbers_in,
     output_of,
     text_of,
     text_or_none,
@@ -152,7 +152,7 @@ def processors(root: Path = ROOT) -> Processors:
     Raises:
         OSError, ValueError: the kernel does not report them.
     """
-    online = cpus_of(text_of(root / _CPUS / "online"))
+    online = numbers_in(text_of(root / _CPUS / "online"))
     probe = Probe(OSError, ValueError)
     read = probe.read
     model = read("model", lambda: _model(root))

@@ -105,7 +105,7 @@ def entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def cpus_of(ranges: str) -> list[int]:
+def numbers_in(ranges: str) -> list[int]:
     """Return the numbers in a list such as 0-3,8. Raises ValueError."""
     return [number for part in ranges.split(",") if part for number in _range(part)]
 
