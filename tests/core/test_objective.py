@@ -10,16 +10,13 @@ from pydantic import ValidationError
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.objective import (
     ACCURACY,
-    CLASSIFICATION,
     INTERSECTION_OVER_UNION,
     MEAN_ABSOLUTE_ERROR,
     MEAN_AVERAGE_PRECISION,
-    QUALITY_METRICS,
     Objective,
     QualityMetric,
     average_precisions,
     detection,
-    regression,
 )
 
 
@@ -79,13 +76,6 @@ def test_sums_that_no_evaluation_has_are_refused(
 
 def test_ratios_of_one_a_sample_are_the_most() -> None:
     INTERSECTION_OVER_UNION.check({RATIO: 10.0}, 10)
-
-
-def test_an_objective_is_data_that_a_record_can_hold() -> None:
-    for objective in (CLASSIFICATION, regression(2)):
-        assert Objective.model_validate_json(objective.model_dump_json()) == objective
-        assert QUALITY_METRICS[objective.metric] is objective.quality
-    assert regression(2, 3).targets["values"].shape == (2, 3)
 
 
 def test_an_unknown_measure_is_named_with_those_that_there_are() -> None:

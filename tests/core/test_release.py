@@ -145,8 +145,7 @@ def test_a_checkout_and_a_wheel_are_the_release_until_a_file_differs(tmp_path: P
     for place in (source, installed):
         package = place / "aiperf_hpc"
         assert judged(place) == []
-        assert list(package.rglob("__pycache__"))
-        assert judged(place) == []
+        assert list(package.rglob("__pycache__"))  # Written before the files were hashed.
         check = ["sha256sum", "--check", "--strict", "--quiet", str(table)]
         assert subprocess.run(check, cwd=package, check=False).returncode == 0
         score = package / "ops_counter" / "score.py"

@@ -69,9 +69,7 @@ SAME = "install the same environment on all nodes"
 @pytest.mark.parametrize(
     ("name", "version"),
     [
-        ("python", "3.9.1"),
         ("numpy", "1.0.0"),
-        ("aiperf-hpc", "0.0.0"),
         (FILES, "ab" * 32),
         ("no-such-thing", "1"),
     ],

@@ -12,7 +12,7 @@ from tests.support.engine_steps import (
     labelled,
     relative_error,
 )
-from tests.support.networks import residual
+from tests.support.networks import two_stems
 from tests.support.torch_engine import PLAIN, compiled, torch_network
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
@@ -23,7 +23,7 @@ from aiperf_hpc.replica.engines.torch import flat_layout
 from aiperf_hpc.replica.engines.torch.engine import placement_of
 from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 
-GRAPH = residual()
+GRAPH = two_stems()
 
 
 class Backend:
@@ -76,11 +76,11 @@ def train(trained: TorchNetwork, events: list[str], steps: int = 1) -> float:
 @pytest.mark.parametrize("parted", [False, True])
 def test_buckets_during_backward(monkeypatch: pytest.MonkeyPatch, *, parted: bool) -> None:
     """In one piece, all gradients come at its end; nothing is compiled again in later steps."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 500)
+    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 300)
     backend = Backend()
     trained = network(backend, split=parted)
     buckets = len(trained.buckets)
-    assert buckets == 4
+    assert buckets == 3
     trained.warm(8, halves=True)
     assert backend.compiled == (buckets if parted else 1) + 1  # And the evaluation's.
     backend.events.clear()
@@ -110,7 +110,7 @@ def test_splitting_changes_no_result(monkeypatch: pytest.MonkeyPatch, precision:
 @pytest.mark.parametrize("parted", [False, True])
 def test_both_passes_are_compiled_at_once(monkeypatch: pytest.MonkeyPatch, *, parted: bool) -> None:
     """Ahead, where nothing is executed: a backward pass is else compiled in a step."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 500)
+    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 300)
     backend = Backend()
     with functorch_config.patch(force_non_lazy_backward_lowering=False):
         placement_of(1, 0, EngineConfig(name="torch", device="cpu", compile="always"), 1)
