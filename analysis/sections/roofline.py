@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.readers.run_work import RunWork, work_of
+from aiperf_hpc.analysis.readers.run_records import RunWork, work_of
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.formatting import percent, si

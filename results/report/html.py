@@ -38,7 +38,7 @@ from aiperf_hpc.results.report.system import system_box
 from aiperf_hpc.results.report.telemetry import NodeReport
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.table import NONE, Table, optional
-from aiperf_hpc.results.views.clock import clock_lines
+from aiperf_hpc.results.views.nodes import clock_lines
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.time_split import PHASES
 from aiperf_hpc.results.views.trainings import model_lines

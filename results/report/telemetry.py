@@ -9,9 +9,17 @@ from typing import Any, Final
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.grouping import grouped
-from aiperf_hpc.results.views.energy import EnergyStatus, HostEnergy, host_energies
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.results.views.telemetry import DISK, NETWORK, NodeUse, absences, telemetry_status
+from aiperf_hpc.results.views.telemetry import (
+    DISK,
+    NETWORK,
+    EnergyStatus,
+    HostEnergy,
+    NodeUse,
+    absences,
+    host_energies,
+    telemetry_status,
+)
 from aiperf_hpc.run.history import Point
 from aiperf_hpc.run.peaks import Peaks
 from aiperf_hpc.trial import Machine, Value

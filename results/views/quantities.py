@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 from aiperf_hpc.formatting import duration, exact, percent, si
 from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.table import NONE
-from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.resources import Resources
+from aiperf_hpc.results.views.telemetry import EnergyStatus
 
 Figures = dict[str, int | float | None]
 """Values by name of the quantity."""

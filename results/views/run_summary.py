@@ -8,10 +8,10 @@ from typing import Any
 from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.earlier_versions import renamed
-from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import RunState, RunView
+from aiperf_hpc.results.views.telemetry import EnergyStatus
 from aiperf_hpc.results.views.time_split import total_time
 from aiperf_hpc.results.views.witnesses import UNWITNESSED, witness_line, witnesses_of
 from aiperf_hpc.rules.rule import Division, Violation

@@ -17,13 +17,14 @@ from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.formatting import age
 from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, QualityMetric
 from aiperf_hpc.ops_counter.score import Counts, ScoreSeries, ScoreStatus, end_of, score_at
-from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
-from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.nodes import (
+    ClockStatus,
     ElasticityStatus,
     KindStatus,
+    clock_status,
     elasticity_status,
     kinds_status,
+    queue_reason,
 )
 from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.replica_status import (
@@ -35,7 +36,7 @@ from aiperf_hpc.results.views.replica_status import (
 )
 from aiperf_hpc.results.views.resources import Resources, RunMachine
 from aiperf_hpc.results.views.run_graphs import RunGraphs
-from aiperf_hpc.results.views.telemetry import TelemetryStatus, telemetry_status
+from aiperf_hpc.results.views.telemetry import EnergyStatus, TelemetryStatus, telemetry_status
 from aiperf_hpc.results.views.trainings import (
     ModelsStatus,
     TrainingTime,

@@ -15,7 +15,7 @@ from tests.support.training_logs import entry as make_entry
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.page.plots import rooflines as draw_rooflines
-from aiperf_hpc.analysis.readers.run_work import _uses_tf32
+from aiperf_hpc.analysis.readers.run_records import _uses_tf32
 from aiperf_hpc.analysis.sections.roofline import (
     Architecture,
     RunRoofline,

@@ -9,10 +9,12 @@ from tests.support.run_writer import START, RunWriter, run_started
 from tests.support.telemetry import ACCELERATORS, equipment, sample
 from tests.support.telemetry_run import SECONDS, manifest, started, write_telemetry
 
-from aiperf_hpc.results.views.energy import EnergyStatus, energy_status, host_energies
 from aiperf_hpc.results.views.telemetry import (
+    EnergyStatus,
     TelemetryStatus,
     absences,
+    energy_status,
+    host_energies,
     telemetry_lines,
     telemetry_series,
     telemetry_status,
