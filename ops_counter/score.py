@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.graph import Graph
@@ -78,29 +78,10 @@ class Totals:
     by_kind: Mapping[str, Operations]
 
 
-class Graphs(Protocol):
-    """Reads the graphs of a run."""
-
-    def load(self, graph_hash: str) -> Graph:
-        """Return a graph. Raises GraphError."""
-
-
-class Counts:
-    """The operation counts of a run's graphs, counted once each."""
-
-    def __init__(self, graphs: Graphs) -> None:
-        self._graphs = graphs
-        self._known: dict[str, Totals] = {}
-
-    def __getitem__(self, graph_hash: str) -> Totals:
-        """Return the count of a graph. Raises GraphError or CountError."""
-        known = self._known.get(graph_hash)
-        if known is None:
-            counted = count(self._graphs.load(graph_hash))
-            known = self._known[graph_hash] = Totals(
-                counted.forward, counted.backward, counted.training, counted.by_kind()
-            )
-        return known
+def totals(graph: Graph) -> Totals:
+    """Return the total counts of a graph. Raises CountError."""
+    counted = count(graph)
+    return Totals(counted.forward, counted.backward, counted.training, counted.by_kind())
 
 
 def end_of(history: RunHistory) -> float:

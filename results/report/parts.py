@@ -132,7 +132,7 @@ def _credited(view: RunView, status: TrialStatus) -> int:
     train, validation = status.train_samples, status.validation_samples
     if not train and not validation:
         return 0
-    graph = view.counts[status.graph]
+    graph = view.counts(status.graph)
     return train * graph.training + validation * graph.forward
 
 
@@ -185,9 +185,9 @@ def split_operations(view: RunView, end: float) -> OperationSplit:
         if any(own):  # The graphs of other trials may be missing.
             train[trial.started.graph] += own[0]
             validation[trial.started.graph] += own[1]
-    training_forward = sum(n * view.counts[graph].forward for graph, n in train.items())
-    validation_forward = sum(n * view.counts[graph].forward for graph, n in validation.items())
-    backward = sum(n * view.counts[graph].backward for graph, n in train.items())
+    training_forward = sum(n * view.counts(graph).forward for graph, n in train.items())
+    validation_forward = sum(n * view.counts(graph).forward for graph, n in validation.items())
+    backward = sum(n * view.counts(graph).backward for graph, n in train.items())
     return OperationSplit(
         total=training_forward + validation_forward + backward,
         forward=training_forward + validation_forward,
@@ -206,7 +206,7 @@ def _by_kind(
     forward: defaultdict[str, int] = defaultdict(int)
     backward: defaultdict[str, int] = defaultdict(int)
     for graph in sorted(train):
-        for kind, operations in view.counts[graph].by_kind.items():
+        for kind, operations in view.counts(graph).by_kind.items():
             forward[kind] += (train[graph] + validation[graph]) * operations.forward
             backward[kind] += train[graph] * operations.backward
     return {
@@ -220,7 +220,7 @@ def best_graph(view: RunView, end: float) -> GraphReport | None:
     if best is None:
         return None
     started = view.history.trials[best.trial].started
-    counted = view.counts[started.graph]
+    counted = view.counts(started.graph)
     values = {
         **GraphReport.fields_from(started),
         **GraphReport.fields_from(best),

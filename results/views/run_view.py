@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, Self
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.formatting import age
 from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, QualityMetric
-from aiperf_hpc.ops_counter.score import Counts, ScoreSeries, ScoreStatus, end_of, score_at
+from aiperf_hpc.ops_counter.score import ScoreSeries, ScoreStatus, end_of, score_at, totals
 from aiperf_hpc.results.views.nodes import (
     ClockStatus,
     ElasticityStatus,
@@ -181,7 +181,8 @@ class RunView:
         self.history = RunHistory(paths)
         self.graphs = GraphStore(paths)
         self.run_graphs = RunGraphs(self.history, self.manifest, self.graphs)
-        self.counts = Counts(self.run_graphs)
+        self.counts = cache(lambda graph_hash: totals(self.run_graphs.load(graph_hash)))
+        """Returns the operation counts of a graph by its hash. Raises GraphError, CountError."""
         on_cpus = self.manifest.config.engine.device == "cpu"
         self.machine = RunMachine(self.history, self.manifest.site, on_cpus=on_cpus)
         self._judged: tuple[int, Judgement] | None = None

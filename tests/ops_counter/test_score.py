@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.networks import sequential
+from tests.support.run_factory import Plan, write_run
 from tests.support.run_writer import (
     START,
     RunWriter,
@@ -22,14 +23,13 @@ from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Softmax
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.score import (
-    Counts,
     ScoreStatus,
     end_of,
     score_at,
     score_series,
     score_times,
 )
-from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.records import PrimaryHeartbeat, TrialStarted
 
 
@@ -232,11 +232,11 @@ def test_the_score_at_any_time_is_the_sum_of_what_was_recorded_until_then(
         assert score_at(history, START + until) == point
 
 
-def test_a_graph_is_read_and_counted_once(run: RunWriter) -> None:
-    GraphStore(run.paths).save(graph(4))
-    counts = Counts(GraphStore(run.paths))
-    first = counts[graph(4).hash]
-    run.paths.graph(graph(4).hash).unlink()
-    assert counts[graph(4).hash] is first
+def test_a_graph_is_read_and_counted_once(tmp_path: Path) -> None:
+    view = RunView(write_run(tmp_path / "run", Plan(replicas=1, trials=1)))
+    view.graphs.save(graph(4))
+    first = view.counts(graph(4).hash)
+    view.paths.graph(graph(4).hash).unlink()
+    assert view.counts(graph(4).hash) is first
     assert (first.forward, first.backward, first.training) == (FORWARD, BACKWARD, TRAINING)
     assert sum(kind.forward for kind in first.by_kind.values()) == FORWARD
