@@ -144,8 +144,7 @@ def power_spectrum(k: Doubles, universe: Universe) -> Doubles:
 
 
 def _shape_of(k: Doubles, omega_m: float) -> Doubles:
-    found: Doubles = k**N_S * transfer(k, omega_m) ** 2
-    return found
+    return k**N_S * transfer(k, omega_m) ** 2
 
 
 def _grid_power(universe: Universe, size: int) -> Doubles:

@@ -25,11 +25,7 @@ from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network
-from aiperf_hpc.replica.training.checkpoint import (
-    BestEpochSoFar,
-    EpochEnd,
-    TrialCheckpoints,
-)
+from aiperf_hpc.replica.training.checkpoint import BestEpochSoFar, EpochEnd, TrialCheckpoints
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import (
     BestEpoch,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_archives
@@ -82,13 +82,11 @@ class ImageNetDataset:
         Raises:
             DatasetError: during iteration, if a shard is damaged.
         """
-        batches: Iterator[Batch] = self._reader.train(self, epoch, batch_size, seed, part)
-        return batches
+        return cast("Iterator[Batch]", self._reader.train(self, epoch, batch_size, seed, part))
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in the shards' order. Raises like ``train``."""
-        batches: Iterator[Batch] = self._reader.validation(self, batch_size, part)
-        return batches
+        return cast("Iterator[Batch]", self._reader.validation(self, batch_size, part))
 
     @property
     def _reader(self) -> ModuleType:

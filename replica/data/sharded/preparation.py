@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -287,7 +288,7 @@ def prepare_shards(
     )
     with staging.resumed(target, plan, options) as work:
         options.report(f"{path}: {source.summary}, for {training} + {held_out} shards")
-        shards = _write_shards(work, source, jobs, options)
+        shards = _Preparation(work, source, jobs, options).written()
         written = [(job, shards[job.file]) for job in jobs]
         info = source.describe(work.dataset, written)
         index = ShardIndex(
@@ -339,46 +340,108 @@ def numbered_jobs(part: str, shards: Sequence[Sequence[S]]) -> list[ShardJob[S]]
     ]
 
 
-def _stamp(source: Source[S], job: ShardJob[S]) -> str:
-    """Return the digest of all samples' stamps."""
-    lines = "".join(f"{source.stamp(sample)}\n" for sample in job.samples)
-    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+@dataclass(frozen=True, slots=True)
+class _Preparation(Generic[S]):
+    """Writes the shards of a source into the folder of an unfinished preparation."""
 
+    work: staging.Unfinished
+    source: Source[S]
+    jobs: Sequence[ShardJob[S]]
+    options: staging.Options
 
-def _write_shards(
-    work: staging.Unfinished,
-    source: Source[S],
-    jobs: Sequence[ShardJob[S]],
-    options: staging.Options,
-) -> dict[str, WrittenShard]:
-    """Write all shards except kept ones; return all shards by their files."""
-    written = _kept_shards(work, source, jobs, options)
-    left = [job for job in jobs if job.file not in written]
-    total, missing = (sum(len(job.samples) for job in some) for some in (jobs, left))
-    needed = sum(source.size(sample) for job in left for sample in job.samples)
-    if left:
-        unpacked = sum(path.stat().st_size for path in work.unpacked.iterdir())
-        needed += max(0, source.unpacked_size - unpacked)
-    staging.check_space(work.root, needed)
-    problems = list[str]()
-    with source.opened(work.unpacked, options):
-        meter = Meter(options.progress, "preparing", total, source.unit, finished=total - missing)
-        write = partial(_write, work, source, meter)
-        results = in_threads(write, left, options.cores)
-        for job, (shard, refused) in zip(left, results, strict=True):
-            for problem in refused:
-                problems.append(problem)
-                _complain(problems, options.complain)
-            if shard is not None:
-                written[job.file] = shard
-    if problems:
-        raise DatasetError(
-            problems[0]
-            if len(problems) == 1
-            else f"{len(problems)} of {total} {source.unit} are corrupt or cannot be read: those "
-            "above; replace or remove them"
+    def written(self) -> dict[str, WrittenShard]:
+        """Write all shards except kept ones; return all shards by their files."""
+        work, source, options = self.work, self.source, self.options
+        written = self._kept()
+        left = [job for job in self.jobs if job.file not in written]
+        total, missing = (sum(len(job.samples) for job in some) for some in (self.jobs, left))
+        needed = sum(source.size(sample) for job in left for sample in job.samples)
+        if left:
+            unpacked = sum(path.stat().st_size for path in work.unpacked.iterdir())
+            needed += max(0, source.unpacked_size - unpacked)
+        staging.check_space(work.root, needed)
+        problems, finished = list[str](), total - missing
+        with source.opened(work.unpacked, options):
+            meter = Meter(options.progress, "preparing", total, source.unit, finished=finished)
+            results = in_threads(partial(self._write, meter), left, options.cores)
+            for job, (shard, refused) in zip(left, results, strict=True):
+                for problem in refused:
+                    problems.append(problem)
+                    _complain(problems, options.complain)
+                if shard is not None:
+                    written[job.file] = shard
+        if problems:
+            raise DatasetError(
+                problems[0]
+                if len(problems) == 1
+                else f"{len(problems)} of {total} {source.unit} are corrupt or cannot be read: "
+                "those above; replace or remove them"
+            )
+        return written
+
+    def _stamp(self, job: ShardJob[S]) -> str:
+        """Return the digest of all samples' stamps."""
+        lines = "".join(f"{self.source.stamp(sample)}\n" for sample in job.samples)
+        return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+    def _kept(self) -> dict[str, WrittenShard]:
+        """Return the finished shards of an interrupted preparation after reading them completely.
+
+        The note of a shard is removed if its samples have changed or the shard is damaged.
+        """
+        work, options, noted = self.work, self.options, set(self.work.finished())
+        if not noted:
+            return {}
+        meter = Meter(options.progress, "checking", len(noted), "finished shards")
+        with_note = [job for job in self.jobs if job.file in noted]
+        found = in_threads(self._kept_shard, with_note, options.cores, meter)
+        kept = {shard.shard.file: shard for shard in found if shard is not None}
+        for file in noted - set(kept):
+            work.note(file).unlink()
+        line = f"resuming in {work.root}: {len(kept)} of {len(self.jobs)} shards are kept"
+        if len(kept) < len(noted):
+            unit = self.source.unit
+            line += f"; rewriting {len(noted) - len(kept)} with changed {unit} or damage"
+        options.report(line)
+        return kept
+
+    def _kept_shard(self, job: ShardJob[S], _: threading.Event) -> WrittenShard | None:
+        written = staging.read_note(self.work.note(job.file), WrittenShard)
+        try:
+            if written is None or written.stamp != self._stamp(job):
+                return None
+            verify_shards(self.work.dataset, [written.shard], 1, "", whole=True)
+        except DatasetError:
+            return None
+        return written
+
+    def _write(
+        self, meter: Meter, job: ShardJob[S], stopped: threading.Event
+    ) -> tuple[WrittenShard | None, list[str]]:
+        """Write a shard. Returns the shard, or the problems of its samples."""
+        path, refused, stored = self.work.dataset / job.file, list[str](), list[StoredSample]()
+        with path.open("wb") as file:
+            for sample in job.samples:
+                if stopped.is_set():
+                    return None, refused  # The result is no longer needed.
+                meter.add()
+                try:
+                    stored.append(self.source.store(sample, file))
+                except DatasetError as error:
+                    refused.append(str(error))
+        if refused:
+            path.unlink()
+            return None, refused
+        converted = {place: each.sha256 for place, each in enumerate(stored) if each.converted}
+        written = WrittenShard(
+            shard=describe_shard(path, len(stored), converted),
+            stamp=self._stamp(job),
+            sizes=tuple(each.size for each in stored),
+            sources=tuple(each.sha256 for each in stored),
+            converted=Counter(each.converted for each in stored if each.converted),
         )
-    return written
+        write_whole(self.work.note(job.file), written.model_dump_json() + "\n", _not_synced)
+        return written, refused
 
 
 def _complain(problems: Sequence[str], complain: Callable[[str], None]) -> None:
@@ -387,78 +450,6 @@ def _complain(problems: Sequence[str], complain: Callable[[str], None]) -> None:
         complain(problems[0])
     if len(problems) >= 2:
         complain(problems[-1])
-
-
-def _kept_shards(
-    work: staging.Unfinished,
-    source: Source[S],
-    jobs: Sequence[ShardJob[S]],
-    options: staging.Options,
-) -> dict[str, WrittenShard]:
-    """Return the finished shards of an interrupted preparation after reading them completely.
-
-    The note of a shard is removed if its samples have changed or the shard is damaged.
-    """
-    noted = set(work.finished())
-    if not noted:
-        return {}
-    meter = Meter(options.progress, "checking", len(noted), "finished shards")
-    with_note = [job for job in jobs if job.file in noted]
-    found = in_threads(partial(_kept_shard, work, source), with_note, options.cores, meter)
-    kept = {shard.shard.file: shard for shard in found if shard is not None}
-    for file in noted - set(kept):
-        work.note(file).unlink()
-    line = f"resuming in {work.root}: {len(kept)} of {len(jobs)} shards are kept"
-    if len(kept) < len(noted):
-        line += f"; rewriting {len(noted) - len(kept)} with changed {source.unit} or damage"
-    options.report(line)
-    return kept
-
-
-def _kept_shard(
-    work: staging.Unfinished, source: Source[S], job: ShardJob[S], _: threading.Event
-) -> WrittenShard | None:
-    written = staging.read_note(work.note(job.file), WrittenShard)
-    try:
-        if written is None or written.stamp != _stamp(source, job):
-            return None
-        verify_shards(work.dataset, [written.shard], 1, "", whole=True)
-    except DatasetError:
-        return None
-    return written
-
-
-def _write(
-    work: staging.Unfinished,
-    source: Source[S],
-    meter: Meter,
-    job: ShardJob[S],
-    stopped: threading.Event,
-) -> tuple[WrittenShard | None, list[str]]:
-    """Write a shard. Returns the shard, or the problems of its samples."""
-    path, refused, stored = work.dataset / job.file, list[str](), list[StoredSample]()
-    with path.open("wb") as file:
-        for sample in job.samples:
-            if stopped.is_set():
-                return None, refused  # The result is no longer needed.
-            meter.add()
-            try:
-                stored.append(source.store(sample, file))
-            except DatasetError as error:
-                refused.append(str(error))
-    if refused:
-        path.unlink()
-        return None, refused
-    converted = {place: each.sha256 for place, each in enumerate(stored) if each.converted}
-    written = WrittenShard(
-        shard=describe_shard(path, len(stored), converted),
-        stamp=_stamp(source, job),
-        sizes=tuple(each.size for each in stored),
-        sources=tuple(each.sha256 for each in stored),
-        converted=Counter(each.converted for each in stored if each.converted),
-    )
-    write_whole(work.note(job.file), written.model_dump_json() + "\n", _not_synced)
-    return written, refused
 
 
 def _not_synced(file: int) -> None:
