@@ -13,6 +13,7 @@ import argparse
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -56,40 +57,33 @@ class _ParentLostError(AIPerfError):
         self.damage = damage
 
 
+@dataclass(eq=False)
 class SearchWorker:
     """Proposes candidates whenever fewer than ``search.queue_depth`` are queued."""
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        worker: int,
-        searcher: Searcher,
-        knowledge: RunKnowledge,
-        grown: Grown | None = None,
-    ) -> None:
-        """Continue after the proposals of a previous worker of this name.
+    context: ReplicaContext
+    """The worker's context."""
+    worker: int
+    """Number of the worker within the replica."""
+    searcher: Searcher
+    """Chooses parents and morphisms."""
+    knowledge: RunKnowledge
+    """The replica's view of the run."""
+    grown: Grown | None = None
+    """Cache of graphs of trials, by trial."""
 
-        Args:
-            context: the worker's context.
-            worker: number of the worker within the replica.
-            searcher: chooses parents and morphisms.
-            knowledge: the replica's view of the run.
-            grown: cache of graphs of trials, by trial.
-        """
-        self._context = context
-        name = context.who.name
-        self._seed_parts = (context.config.seed, name, "search", worker)
-        self._name = f"{name}-w{worker}"
-        self._searcher = searcher
-        self._knowledge = knowledge
-        self._grown = grown
-        self._graphs = GraphStore(context.paths, context.sync)
+    def __post_init__(self) -> None:
+        """Continue after the proposals of a previous worker of this name."""
+        name = self.context.who.name
+        self._seed_parts = (self.context.config.seed, name, "search", self.worker)
+        self._name = f"{name}-w{self.worker}"
+        self._graphs = GraphStore(self.context.paths, self.context.sync)
         self._lineage: Lineage | None = None
         """Lineage of graphs, once the dataset is known."""
         self._gone: dict[str, float] = {}
         """Trials whose weights are missing or damaged despite their records, with the monotonic
         time of the discovery; infinite once it was recorded."""
-        self._replacements = knowledge.replacements
+        self._replacements = self.knowledge.replacements
         """Number of the digest's replacements when the searcher last began anew."""
         self._recorded_problems = 0
         """Number of the digest's problems that are already recorded."""
@@ -98,35 +92,35 @@ class SearchWorker:
 
     def _previous_proposals(self) -> int:
         """Return the number of proposals of previous workers of this name."""
-        self._knowledge.refresh_own()
+        self.knowledge.refresh_own()
         made = [
             int(proposal.rpartition("-")[2])
-            for proposal in self._knowledge.history.proposals
+            for proposal in self.knowledge.history.proposals
             if proposal.rpartition("-")[0] == self._name
         ]
         return max(made, default=0)
 
     def work(self) -> str:
         """Propose candidates until stopped; return the reason."""
-        while self._context.stop.reason is None:
-            self._context.clock.wait(self.step(), lambda: self._context.stop.reason is not None)
-        return self._context.stop.reason
+        while self.context.stop.reason is None:
+            self.context.clock.wait(self.step(), lambda: self.context.stop.reason is not None)
+        return self.context.stop.reason
 
     def step(self) -> float:
         """Propose one candidate if the queue is short; return the seconds until the next step."""
         # While the queue is full, only this replica's own journals matter.
-        self._knowledge.refresh_own()
-        if len(self._knowledge.pending) >= self._context.config.search.queue_depth:
+        self.knowledge.refresh_own()
+        if len(self.knowledge.pending) >= self.context.config.search.queue_depth:
             return self._rest()
-        self._knowledge.refresh()
+        self.knowledge.refresh()
         self._forget_replaced_digest()
         self._record_problems()
         self._drop_lost_parents()
         lineage = self._find_lineage()
         if lineage is None:
             return min(self._rest(), EAGER_PAUSE)
-        bounds = self._knowledge.bounds(self._context.config, lineage.initial)
-        view = self._knowledge.view(lineage.graph, bounds, self._gone.keys())
+        bounds = self.knowledge.bounds(self.context.config, lineage.initial)
+        view = self.knowledge.view(lineage.graph, bounds, self._gone.keys())
         if not any(observation.can_grow for observation in view.observations):
             return min(self._rest(), EAGER_PAUSE)
         self._pause = FIRST_PAUSE
@@ -135,11 +129,11 @@ class SearchWorker:
         except _ParentLostError as error:
             # Deleted since its record was read (visible on NFS a minute later), or damaged: grow
             # others.
-            self._gone[error.parent] = self._context.clock.monotonic()
+            self._gone[error.parent] = self.context.clock.monotonic()
             if error.damage is not None:
                 self._lose(error.parent, error.damage)
         except (SearchSpaceExhaustedError, SurrogateError) as error:
-            self._context.journal.append(SearchFailed(reason=str(error)))
+            self.context.journal.append(SearchFailed(reason=str(error)))
             return RETRY_SECONDS
         return 0.0
 
@@ -158,37 +152,37 @@ class SearchWorker:
         A proposal records how many of its lines the searcher had learned from. In another digest
         these are other trials, from which the choice could not be repeated.
         """
-        if self._replacements != self._knowledge.replacements:
-            self._replacements = self._knowledge.replacements
-            self._searcher.begin_anew()
+        if self._replacements != self.knowledge.replacements:
+            self._replacements = self.knowledge.replacements
+            self.searcher.begin_anew()
 
     def _record_problems(self) -> None:
         """Record new problems of the digest; its readable part is still used."""
-        for problem in self._knowledge.problems[self._recorded_problems :]:
-            self._context.journal.append(SearchFailed(reason=problem))
+        for problem in self.knowledge.problems[self._recorded_problems :]:
+            self.context.journal.append(SearchFailed(reason=problem))
             self._recorded_problems += 1
 
     def _drop_lost_parents(self) -> None:
         """Record the trials whose weights are lost, so that nobody waits for their children."""
-        now = self._context.clock.monotonic()
+        now = self.context.clock.monotonic()
         for name, since in list(self._gone.items()):
             if now - since < LOST_SECONDS:
                 continue
-            trial = self._knowledge.trial(name)
+            trial = self.knowledge.trial(name)
             if trial is not None and trial.checkpoint:
                 self._lose(name, str(_ParentLostError(name)))
             self._gone[name] = math.inf
 
     def _lose(self, parent: str, why: str) -> None:
-        self._context.journal.append(SearchFailed(reason=why, lost_parent=parent))
+        self.context.journal.append(SearchFailed(reason=why, lost_parent=parent))
         self._gone[parent] = math.inf
 
     def _propose(self, view: View, lineage: Lineage) -> None:
-        began = self._context.clock.monotonic()
+        began = self.context.clock.monotonic()
         self._made += 1
         seed = seed_of(*self._seed_parts, self._made)
         rng = np.random.default_rng(seed)
-        choice = self._searcher.choose(view, rng)
+        choice = self.searcher.choose(view, rng)
         proposal = f"{self._name}-{self._made}"
         graph_hash = self._store(choice, proposal, rng)
         proposed = Proposed(
@@ -197,44 +191,44 @@ class SearchWorker:
             parent=choice.parent,
             morphisms=tuple(step.to_data() for step in choice.morphisms),
             seed=seed,
-            seconds=self._context.clock.monotonic() - began,
+            seconds=self.context.clock.monotonic() - began,
             prediction=choice.prediction,
             seen=view.seen,
             learned=choice.learned if choice.learned != view.seen else None,
         )
         lineage.keep(proposal, proposed, choice.child)
-        self._context.journal.append(proposed)
+        self.context.journal.append(proposed)
 
     def _store(self, choice: Choice, proposal: str, rng: np.random.Generator) -> str:
         """Write the candidate's graph and weights before its proposal is recorded."""
-        parent = self._knowledge.trial(choice.parent)
-        path = None if parent is None else self._context.paths.trained(parent.replica, parent.trial)
-        if path is None or not self._context.exists(path):
+        parent = self.knowledge.trial(choice.parent)
+        path = None if parent is None else self.context.paths.trained(parent.replica, parent.trial)
+        if path is None or not self.context.exists(path):
             raise _ParentLostError(choice.parent)
         try:
-            graph, weights = load_checkpoint(path, self._context.retry)
+            graph, weights = load_checkpoint(path, self.context.retry)
             if graph != choice.graphs[0]:  # Weights are keyed by the names of the graph's nodes.
                 raise damaged(path, f"its graph is not that of trial {choice.parent}")
         except CheckpointError as error:
             raise _ParentLostError(choice.parent, str(error)) from None
-        noise = self._context.config.search.weight_noise
+        noise = self.context.config.search.weight_noise
         inherited = inherit(choice.graphs, weights, choice.morphisms, rng, noise)
-        to = self._context.paths.candidate(proposal)
-        self._context.retry(
-            lambda: save_checkpoint(to, choice.child, inherited, self._context.sync), str(to)
+        to = self.context.paths.candidate(proposal)
+        self.context.retry(
+            lambda: save_checkpoint(to, choice.child, inherited, self.context.sync), str(to)
         )
-        return self._context.retry(
+        return self.context.retry(
             lambda: self._graphs.save(choice.child), f"the graph of {proposal}"
         )
 
     def _find_lineage(self) -> Lineage | None:
         """Return the lineage once this replica has recorded its dataset."""
-        dataset = self._knowledge.dataset
+        dataset = self.knowledge.dataset
         if self._lineage is None and dataset is not None:
-            initial = initial_graph(self._context.config, dataset)
-            most = MOST_GRAPHS if self._grown is None else None  # Other replicas handle their own.
-            grown = self._grown or Grown()
-            self._lineage = Lineage(self._knowledge.descent, initial, grown, most)
+            initial = initial_graph(self.context.config, dataset)
+            most = MOST_GRAPHS if self.grown is None else None  # Other replicas handle their own.
+            grown = self.grown or Grown()
+            self._lineage = Lineage(self.knowledge.descent, initial, grown, most)
         return self._lineage
 
 

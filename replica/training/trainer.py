@@ -83,6 +83,7 @@ class IntervalLosses:
         return loss / weight
 
 
+@dataclass(eq=False)
 class _Credit:
     """Credits samples once the network has executed them, every few seconds and at the end.
 
@@ -93,14 +94,15 @@ class _Credit:
 
     _samples: ClassVar[str]
     """Field of ``Progress`` with the credited samples."""
+    context: ReplicaContext
+    network: Network
+    trial: str
+    """Name of the trial."""
+    epoch: int
 
-    def __init__(self, context: ReplicaContext, network: Network, trial: str, epoch: int) -> None:
-        self._journal = context.journal
-        self._clock = context.clock
-        self._every = context.config.journal.progress_interval_seconds
-        self._network = network
-        self._trial = trial
-        self._epoch = epoch
+    def __post_init__(self) -> None:
+        self._clock = self.context.clock
+        self._every = self.context.config.journal.progress_interval_seconds
         self._pending = 0
         self._recorded = self._clock.monotonic()
         self.losses = IntervalLosses()
@@ -138,7 +140,7 @@ class _Credit:
         self._recorded = self._clock.monotonic()
         if self._pending:
             samples = {"train_samples": 0, "validation_samples": 0, self._samples: self._pending}
-            self._journal.append(Progress(trial=self._trial, epoch=self._epoch, **samples))
+            self.context.journal.append(Progress(trial=self.trial, epoch=self.epoch, **samples))
             self._pending = 0
 
     def _drain(self) -> None:
@@ -152,36 +154,31 @@ class TrainingCredit(_Credit):
 
     def _drain(self) -> None:
         if steps := self.losses.pending:
-            self.losses.add(self._network.drain_training(), steps)
+            self.losses.add(self.network.drain_training(), steps)
 
 
+@dataclass(eq=False)
 class EvaluationCredit(_Credit):
     """Credits validation samples and accumulates the evaluation's results."""
 
     _samples = "validation_samples"
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        network: Network,
-        trial: str,
-        epoch: int,
-        metric: QualityMetric,
-    ) -> None:
-        super().__init__(context, network, trial, epoch)
-        self._metric = metric
+    metric: QualityMetric
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._total = EvaluationSums()
 
     def evaluated(self, learning_rate: float, train_loss: float) -> Evaluated:
         """Return the record of the complete evaluation, with its quality."""
         return Evaluated(
-            trial=self._trial,
-            epoch=self._epoch,
+            trial=self.trial,
+            epoch=self.epoch,
             learning_rate=learning_rate,
             train_loss=train_loss,
             validation_loss=self._total.mean_loss,
-            metric=self._metric.name,
-            sums=self._total.sums(self._metric),
+            metric=self.metric.name,
+            sums=self._total.sums(self.metric),
             samples=self._total.samples,
         )
 
@@ -189,13 +186,13 @@ class EvaluationCredit(_Credit):
     def predictions(self) -> Predictions | None:
         """Predicted class of every sample; None if the objective does not need them."""
         classes = self._total.predictions
-        return None if classes is None else Predictions(self._trial, self._epoch, classes)
+        return None if classes is None else Predictions(self.trial, self.epoch, classes)
 
     def _drain(self) -> None:
-        part = self._network.drain_evaluation()
+        part = self.network.drain_evaluation()
         if part.samples:
             self.losses.add(part.mean_loss, part.samples)
-            self._total = self._total.merged(part, self._metric)
+            self._total = self._total.merged(part, self.metric)
 
 
 LEAST_SECONDS = 60.0

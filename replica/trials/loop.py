@@ -38,6 +38,7 @@ class ReplicaFailedError(AIPerfError):
     """The replica cannot continue; the run continues without it."""
 
 
+@dataclass(eq=False)
 class TrialLoop:
     """Trains planned trials and stores the results that the search needs.
 
@@ -45,50 +46,37 @@ class TrialLoop:
     stores the results of the last one, so the state shared by these tasks needs no lock.
     """
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        *,
-        initial: Graph,
-        trainer: Trainer,
-        knowledge: RunKnowledge,
-        study: BaseStorage,
-        background: Executor,
-        builder: TrialBuilder,
-    ) -> None:
-        """Create the planner and the prefetch.
+    context: ReplicaContext
+    """The replica's context."""
+    initial: Graph
+    """The initial graph of the search."""
+    trainer: Trainer
+    """Trains in the calling thread."""
+    knowledge: RunKnowledge
+    """The replica's view of the run."""
+    study: BaseStorage
+    """Storage of the Optuna study."""
+    background: Executor
+    """Executor with one thread, for everything but training."""
+    builder: TrialBuilder
+    """Builds the networks of trials."""
 
-        Args:
-            context: the replica's context.
-            initial: the initial graph of the search.
-            trainer: trains in the calling thread.
-            knowledge: the replica's view of the run.
-            study: storage of the Optuna study.
-            background: executor with one thread, for everything but training.
-            builder: builds the networks of trials.
-        """
-        self._context = context
-        self._trainer = trainer
+    def __post_init__(self) -> None:
+        """Create the planner and the prefetch."""
+        context, knowledge, name = self.context, self.knowledge, self.context.who.name
         self._history = knowledge.history
         self._graphs = GraphStore(context.paths, context.sync)
-        name = context.who.name
-        self._planner = Planner(
-            context,
-            initial=initial,
-            hpo=Hpo(
-                context.config.hpo,
-                configured_hyperparameters(context.config.training),
-                study,
-                name,
-                seed_of(context.config.seed, name, "hpo", 0),
-                trainer.memory.fits,
-            ),
-            knowledge=knowledge,
+        hpo = Hpo(
+            context.config.hpo,
+            configured_hyperparameters(context.config.training),
+            self.study,
+            name,
+            seed_of(context.config.seed, name, "hpo", 0),
+            self.trainer.memory.fits,
         )
-        self._background = background
-        self._builder = builder
+        self._planner = Planner(context, self.initial, hpo, knowledge)
         self._prefetch = Prefetch(
-            context, background, self._plan, builder, lambda: self._planner.done
+            context, self.background, self._plan, self.builder, lambda: self._planner.done
         )
         self._concluding: Future[None] | None = None
         self._failures = 0
@@ -105,20 +93,20 @@ class TrialLoop:
         self._recall()
         while (built := self._prefetch.take()) is not None:
             self._train(built)
-            if self._context.stop.reason is not None:
+            if self.context.stop.reason is not None:
                 break
         unused = self._prefetch.close()
         if unused is not None:
             self._planner.drop(unused)
         if self._concluding is not None:
             self._concluding.result()
-        return self._context.stop.reason or records.TRAININGS_DONE
+        return self.context.stop.reason or records.TRAININGS_DONE
 
     def _recall(self) -> None:
         """Find the checkpoints of this replica's previous attempts."""
-        self._history.refresh(self._context.replica)
+        self._history.refresh(self.context.replica)
         for trial in self._history.trials.values():
-            if trial.replica != self._context.replica:
+            if trial.replica != self.context.replica:
                 continue
             self._best_epochs.recall(trial)
             if trial.has_checkpoint and trial.objective_value is not None:
@@ -131,21 +119,19 @@ class TrialLoop:
         trial = self._planner.next()
         if trial is not None:
             graph = trial.candidate.graph
-            self._context.retry(
-                lambda: self._graphs.save(graph), f"the graph of trial {trial.name}"
-            )
+            self.context.retry(lambda: self._graphs.save(graph), f"the graph of trial {trial.name}")
         return trial
 
     def _train(self, built: BuiltTrial) -> None:
         """Train a trial, and retry with half the batch size if it ran out of memory."""
-        result = self._trainer.run(built, self._prefetch.look)
+        result = self.trainer.run(built, self._prefetch.look)
         if self._may_be_halved(result):
             self._conclude(built, result, tell=False)
-            halving = self._background.submit(self._planner.halved, built.trial, result.used)
+            halving = self.background.submit(self._planner.halved, built.trial, result.used)
             halved = halving.result()
-            with self._context.stopwatch.during(TimePhase.BUILD):
-                built = self._builder.finish(self._builder.begin(halved))
-            result = self._trainer.run(built, self._prefetch.look)
+            with self.context.stopwatch.during(TimePhase.BUILD):
+                built = self.builder.finish(self.builder.begin(halved))
+            result = self.trainer.run(built, self._prefetch.look)
         self._conclude(built, result, tell=True)
         self._failures = self._failures + 1 if result.state is TrialState.FAILED else 0
         if self._failures >= MOST_FAILURES:
@@ -155,8 +141,8 @@ class TrialLoop:
 
     def _may_be_halved(self, result: TrialResult) -> bool:
         batch_size = result.used.batch_size // 2
-        allowed = self._context.config.engine.on_out_of_memory == "reduce_batch"
-        return result.out_of_memory and allowed and batch_size >= self._context.config.replica.ranks
+        allowed = self.context.config.engine.on_out_of_memory == "reduce_batch"
+        return result.out_of_memory and allowed and batch_size >= self.context.config.replica.ranks
 
     def _conclude(self, built: BuiltTrial, result: TrialResult, *, tell: bool) -> None:
         """Store and record a trial's result in the background, and report it to TPE if ``tell``.
@@ -165,26 +151,26 @@ class TrialLoop:
         """
         if self._concluding is not None:
             self._concluding.result()
-        trial, seconds = built.trial, self._context.stopwatch.take()
+        trial, seconds = built.trial, self.context.stopwatch.take()
 
         def conclude() -> None:
             if not result.interrupted:  # An interrupted trial is resumed by the next attempt.
                 self._end(trial, result)
-            self._context.journal.append(records.TimeSpent(trial=trial.name, seconds=seconds))
+            self.context.journal.append(records.TimeSpent(trial=trial.name, seconds=seconds))
             if tell:
                 self._planner.tell(trial, result)
 
-        self._concluding = self._background.submit(conclude)
-        times = self._builder.close(built)
+        self._concluding = self.background.submit(conclude)
+        times = self.builder.close(built)
         if times is not None:
-            self._context.journal.append(times)
+            self.context.journal.append(times)
 
     def _end(self, trial: PlannedTrial, result: TrialResult) -> None:
         """Store a trial's weights and record its end."""
         predicted = None
         if trial.phase is RoundPhase.WARMUP and result.values:
-            at = max(self._context.config.rounds.predict_at_epoch, trial.epoch_limit)
-            predicted = predicted_value(result.values, at, self._trainer.perfect)
+            at = max(self.context.config.rounds.predict_at_epoch, trial.epoch_limit)
+            predicted = predicted_value(result.values, at, self.trainer.perfect)
         unkept = (
             _reason_not_stored("its weights are", lambda: self._keep(trial, result, predicted)),
             _reason_not_stored("its predictions are", lambda: self._keep_predictions(result)),
@@ -192,7 +178,7 @@ class TrialLoop:
                 "its best epoch is", lambda: self._best_epochs.keep(trial.name, result.best_epoch)
             ),
         )
-        self._context.journal.append(
+        self.context.journal.append(
             records.TrialEnded(
                 trial=trial.name,
                 state=result.state,
@@ -208,9 +194,9 @@ class TrialLoop:
         graph, weights = trial.candidate.graph, result.weights
         if weights is None:
             return
-        path = self._context.paths.trained(self._context.replica, trial.name)
-        self._context.retry(
-            lambda: save_checkpoint(path, graph, weights, self._context.sync), str(path)
+        path = self.context.paths.trained(self.context.replica, trial.name)
+        self.context.retry(
+            lambda: save_checkpoint(path, graph, weights, self.context.sync), str(path)
         )
         self._kept[trial.name] = max(result.values) if predicted is None else predicted
 
@@ -219,23 +205,23 @@ class TrialLoop:
         found = result.predictions
         if found is None:
             return
-        path = self._context.paths.predictions(self._context.replica, found.trial)
-        digest = self._context.retry(
-            lambda: save_predictions(path, found, self._context.sync), str(path)
+        path = self.context.paths.predictions(self.context.replica, found.trial)
+        digest = self.context.retry(
+            lambda: save_predictions(path, found, self.context.sync), str(path)
         )
-        self._context.journal.append(
+        self.context.journal.append(
             records.PredictionsSaved(
                 trial=found.trial, epoch=found.epoch, samples=len(found.classes), sha256=digest
             )
         )
 
     def _drop_worst(self) -> None:
-        while len(self._kept) > self._context.config.search.keep_checkpoints:
+        while len(self._kept) > self.context.config.search.keep_checkpoints:
             worst = min(self._kept, key=lambda trial: self._kept[trial])
             del self._kept[worst]
             # Record first, delete second: a recorded checkpoint always exists.
-            self._context.journal.append(records.CheckpointDeleted(trial=worst))
-            self._context.delete(self._context.paths.trained(self._context.replica, worst))
+            self.context.journal.append(records.CheckpointDeleted(trial=worst))
+            self.context.delete(self.context.paths.trained(self.context.replica, worst))
 
 
 def _reason_not_stored(what: str, store: Callable[[], None]) -> str:

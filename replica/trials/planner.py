@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count, repeat
 from pathlib import Path
 
@@ -38,31 +38,23 @@ from aiperf_hpc.run.records import ProposalRejected
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TrialState
 
 
+@dataclass(eq=False)
 class Planner:
     """Plans the next trial of a replica."""
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        *,
-        initial: Graph,
-        hpo: Hpo,
-        knowledge: RunKnowledge,
-    ) -> None:
-        """Continue where this replica's previous attempt ended.
+    context: ReplicaContext
+    """The replica's context; its journal records problems with a checkpoint."""
+    initial: Graph
+    """The initial graph of the search."""
+    hpo: Hpo
+    """The replica's study."""
+    knowledge: RunKnowledge
+    """The replica's view of the run."""
 
-        Args:
-            context: the replica's context; its journal records problems with a checkpoint.
-            initial: the initial graph of the search.
-            hpo: the replica's study.
-            knowledge: the replica's view of the run.
-        """
-        self._context = context
-        self._name = context.who.name
-        self._initial = initial
-        self._queue = CandidateQueue(context, knowledge.history)
-        self._hpo = hpo
-        self._knowledge = knowledge
+    def __post_init__(self) -> None:
+        """Continue where this replica's previous attempt ended."""
+        self._name = self.context.who.name
+        self._queue = CandidateQueue(self.context, self.knowledge.history)
         self._numbers = count(1)
         self._beginnings = count()
         self._lost: tuple[int, ...] = ()
@@ -101,7 +93,7 @@ class Planner:
     def drop(self, trial: PlannedTrial) -> None:
         """Record in the study that a planned trial was not trained."""
         if trial.suggestion is not None:
-            self._hpo.cut(trial.suggestion, "the run ended before its turn")
+            self.hpo.cut(trial.suggestion, "the run ended before its turn")
 
     def tell(self, trial: PlannedTrial, result: TrialResult) -> None:
         """Report a trial's result to the study."""
@@ -110,26 +102,26 @@ class Planner:
         elif trial.phase is RoundPhase.HPO and not result.cut:
             # The study of a previous attempt suggested it.
             reached = None if result.state is TrialState.FAILED else max(result.values)
-            self._hpo.learn(result.used, trial.round, reached)
+            self.hpo.learn(result.used, trial.round, reached)
         if trial.discard_candidate:
             self._queue.discard(trial.candidate)
 
     def _tell(self, suggestion: Suggestion, number: int, result: TrialResult) -> None:
         used, failed = result.used, result.state is TrialState.FAILED
         if result.cut:
-            self._hpo.cut(suggestion, result.reason)
+            self.hpo.cut(suggestion, result.reason)
         elif used.batch_size != (wanted := suggestion.hyperparameters.batch_size):
             # The trial used another batch size than suggested: record both.
-            self._hpo.failed(suggestion, f"batch size {wanted} does not fit in memory")
-            self._hpo.learn(used, number, None if failed else max(result.values))
+            self.hpo.failed(suggestion, f"batch size {wanted} does not fit in memory")
+            self.hpo.learn(used, number, None if failed else max(result.values))
         elif failed:
-            self._hpo.failed(suggestion, result.reason)
+            self.hpo.failed(suggestion, result.reason)
         else:
-            self._hpo.completed(suggestion, max(result.values), result.reason)
+            self.hpo.completed(suggestion, max(result.values), result.reason)
 
     def _all_plans(self) -> Iterator[PlannedTrial | None]:
         first = yield from self._resume()
-        if not self._context.config.search.searches:
+        if not self.context.config.search.searches:
             yield from self._trainings(first)
         for number in count(first):
             candidate = self._initial_candidate() if number == 1 else self._candidate()
@@ -140,7 +132,7 @@ class Planner:
 
     def _trainings(self, first: int) -> Iterator[PlannedTrial | None]:
         """Yield the initial network as often as requested, then None."""
-        most = self._context.config.search.max_trainings
+        most = self.context.config.search.max_trainings
         for number in count(first) if most is None else (*self._lost, *range(first, most + 1)):
             yield self._plan(number, self._initial_candidate())
         self.done = True
@@ -148,9 +140,9 @@ class Planner:
 
     def _resume(self) -> Generator[PlannedTrial, None, int]:
         """Resume the replica's previous attempt; return the number of the next round."""
-        history = self._knowledge.history
-        history.refresh(self._context.replica)
-        own = (t for t in history.trials.values() if t.replica == self._context.replica)
+        history = self.knowledge.history
+        history.refresh(self.context.replica)
+        own = (t for t in history.trials.values() if t.replica == self.context.replica)
         trials = sorted(own, key=lambda t: t.started_utc)
         if not trials:
             return 1
@@ -174,21 +166,21 @@ class Planner:
         It is read from the records, because the previous study's file may be damaged.
         """
         started, progress = trial.started, self._progress(trial)
-        patient = progress.since_lowest < self._context.config.training.patience
+        patient = progress.since_lowest < self.context.config.training.patience
         cut = trial.state is TrialState.STOPPED and patient
         if trial.ended is None or cut:
             return
         used, failed = started.hyperparameters, trial.state is TrialState.FAILED
         if started.planned_batch_size is not None:
             planned = used.model_copy(update={"batch_size": started.planned_batch_size})
-            self._hpo.learn(planned, started.round, None)
+            self.hpo.learn(planned, started.round, None)
         if failed or progress.values:
             reached = None if failed else max(progress.values)
-            self._hpo.learn(used, started.round, reached)
+            self.hpo.learn(used, started.round, reached)
 
     def _progress(self, trial: Trial, epochs: float = math.inf) -> TrialProgress:
         """Return a trial's progress up to ``epochs``, including the trials that it resumed."""
-        before = self._knowledge.history.trials.get(trial.started.resumes or "")
+        before = self.knowledge.history.trials.get(trial.started.resumes or "")
         progress = TrialProgress(trial=trial.id)
         if before is not None:
             progress = self._progress(before, trial.started.first_epoch - 1)
@@ -202,12 +194,12 @@ class Planner:
 
         Without a readable checkpoint the result is None, and its round is started again.
         """
-        path = self._context.paths.under_way(self._context.replica, interrupted.incarnation)
+        path = self.context.paths.under_way(self.context.replica, interrupted.incarnation)
         try:
             saved = self._saved(path, interrupted)
         except CheckpointError as error:
             remedy = f"round {interrupted.started.round} is restarted without {interrupted.id}"
-            self._context.report(path, str(error), remedy)
+            self.context.report(path, str(error), remedy)
             return None
         if saved is None:
             return None
@@ -238,11 +230,11 @@ class Planner:
         Raises:
             CheckpointError: the checkpoint is damaged or missing.
         """
-        if not self._context.exists(path):
+        if not self.context.exists(path):
             if self._was_stored(interrupted):
                 raise CheckpointError(f"the checkpoint {path} is missing")
             return None
-        saved = load_training(path, self._context.retry)
+        saved = load_training(path, self.context.retry)
         if saved.progress.trial != interrupted.id:
             return None  # The checkpoint of an earlier trial.
         if saved.graph.hash != interrupted.started.graph:
@@ -257,14 +249,14 @@ class Planner:
         if len(trial.evaluations) < 2 or trial.training_utc is None:
             return False
         lasted = trial.evaluations[-2].utc - trial.training_utc
-        return lasted >= self._context.config.training.checkpoint_interval_seconds
+        return lasted >= self.context.config.training.checkpoint_interval_seconds
 
     def _round(self, number: int, candidate: Candidate) -> Iterator[PlannedTrial]:
-        if number <= len(self._context.config.rounds.warmup_epochs):
+        if number <= len(self.context.config.rounds.warmup_epochs):
             yield replace(self._plan(number, candidate), discard_candidate=True)
             return
         like = self._parent_hyperparameters(candidate)
-        for left in reversed(range(self._context.config.hpo.trials_per_round)):
+        for left in reversed(range(self.context.config.hpo.trials_per_round)):
             tuned = self._tuned(number, candidate, like)
             yield replace(tuned, discard_candidate=left == 0)
             like = None
@@ -273,23 +265,23 @@ class Planner:
         """Return the best known hyperparameters of the parent's graph."""
         if candidate.parent is None:
             return None
-        if self._knowledge.trial(candidate.parent) is None:
-            self._knowledge.refresh()  # Another replica may have trained it since.
-        parent = self._knowledge.trial(candidate.parent)
+        if self.knowledge.trial(candidate.parent) is None:
+            self.knowledge.refresh()  # Another replica may have trained it since.
+        parent = self.knowledge.trial(candidate.parent)
         if parent is None:
             return None
-        same = (t for t in self._knowledge.trials() if t.graph == parent.graph)
+        same = (t for t in self.knowledge.trials() if t.graph == parent.graph)
         best = max(same, key=lambda t: -math.inf if t.objective is None else t.objective)
         return best.hyperparameters
 
     def _phase(self, number: int) -> tuple[RoundPhase, int]:
         """Return the phase of a round and the epoch limit of its trials."""
-        warmup = self._context.config.rounds.warmup_epochs
-        if not self._context.config.search.searches:
-            return RoundPhase.FIXED, self._context.config.training.max_epochs
+        warmup = self.context.config.rounds.warmup_epochs
+        if not self.context.config.search.searches:
+            return RoundPhase.FIXED, self.context.config.training.max_epochs
         if number <= len(warmup):
             return RoundPhase.WARMUP, warmup[number - 1]
-        return RoundPhase.HPO, self._context.config.training.max_epochs
+        return RoundPhase.HPO, self.context.config.training.max_epochs
 
     def _plan(self, number: int, candidate: Candidate) -> PlannedTrial:
         """Return a plan to train a candidate with the configured hyperparameters."""
@@ -300,7 +292,7 @@ class Planner:
             round=number,
             phase=phase,
             candidate=candidate,
-            hyperparameters=configured_hyperparameters(self._context.config.training),
+            hyperparameters=configured_hyperparameters(self.context.config.training),
             epoch_limit=epoch_limit,
             seed=seed,
             progress=TrialProgress(trial=name),
@@ -311,7 +303,7 @@ class Planner:
     ) -> PlannedTrial:
         """Return a plan to train a candidate with hyperparameters from the study."""
         trial = self._plan(number, candidate)
-        suggestion = self._hpo.suggest(candidate.graph, number, like)
+        suggestion = self.hpo.suggest(candidate.graph, number, like)
         size = suggestion.hyperparameters.kernel_size
         if size is not None:
             steps = resize_inserted(candidate.graph, size)
@@ -327,8 +319,8 @@ class Planner:
         )
 
     def _initial_candidate(self) -> Candidate:
-        seed = seed_of(self._context.config.seed, self._name, "initial", next(self._beginnings))
-        return Candidate(self._initial, initial_weights(self._initial, np.random.default_rng(seed)))
+        seed = seed_of(self.context.config.seed, self._name, "initial", next(self._beginnings))
+        return Candidate(self.initial, initial_weights(self.initial, np.random.default_rng(seed)))
 
     def _candidate(self) -> Candidate | None:
         """Return the next candidate, or None if there is none yet.
@@ -338,8 +330,8 @@ class Planner:
         """
         candidate = self._queue.take()
         if candidate is None:
-            self._knowledge.refresh()
-            if not self._knowledge.may_be_grown():
+            self.knowledge.refresh()
+            if not self.knowledge.may_be_grown():
                 return self._initial_candidate()
         return candidate
 
@@ -347,7 +339,7 @@ class Planner:
         number = next(self._numbers)
         return (
             f"{self._name}-t{number}",
-            seed_of(self._context.config.seed, self._name, "trial", number),
+            seed_of(self.context.config.seed, self._name, "trial", number),
         )
 
 

@@ -154,15 +154,15 @@ class Bench:
         An optimizer that does not know it suggests larger batch sizes only.
         """
         limit = training_bytes(self.initial, batch_size, "fp32") + 4096
-        memory = self.rounds._trainer.memory = MemoryLimit(self.config, limit)
-        self.rounds._planner._hpo.fits = (
+        memory = self.rounds.trainer.memory = MemoryLimit(self.config, limit)
+        self.rounds._planner.hpo.fits = (
             memory.fits if optimiser_knows else lambda graph, size: size > batch_size
         )
 
     def allow_candidates(self, number: int) -> None:
         """Set the depth of the candidate queue."""
         config = validate(CONFIG | {"search": {"queue_depth": number}}, "test")
-        self.worker._context = replace(self.worker._context, config=config)
+        self.worker.context = replace(self.worker.context, config=config)
 
     def search(self, steps: int) -> None:
         for _ in range(steps):

@@ -182,7 +182,7 @@ def test_missing_weights_are_skipped_and_later_recorded_as_lost(tmp_path: Path) 
     bench.allow_candidates(8)
     before = len(bench.events(records.Proposed))
     clock = Clock()
-    bench.worker._context = replace(bench.worker._context, clock=clock)
+    bench.worker.context = replace(bench.worker.context, clock=clock)
     bench.paths.trained("r0", "r0-t1").unlink()
     bench.search(3)
     assert {p.parent for p in bench.events(records.Proposed)[before:]} == {"r0-t2"}

@@ -244,7 +244,7 @@ def test_a_candidate_that_is_damaged_or_not_visible_yet_is_skipped(
 
 def test_the_study_suggests_batch_sizes_that_fit_in_the_trainers_memory(tmp_path: Path) -> None:
     rounds = Bench(tmp_path, search=GREEDY).rounds
-    assert rounds._planner._hpo.fits == rounds._trainer.memory.fits
+    assert rounds._planner.hpo.fits == rounds.trainer.memory.fits
 
 
 def test_the_study_learns_a_halved_batch_size_and_the_failure_of_the_suggested_one(
