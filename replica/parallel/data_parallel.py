@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import InitVar, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,20 +136,19 @@ class StepClock:
         return taken
 
 
+@dataclass(eq=False)
 class DataParallelNetwork:
     """A network on all ranks, which make the same calls in the same order."""
 
-    def __init__(
-        self,
-        network: RankNetwork,
-        state: NetworkState,
-        collective: Collective,
-        objective: Objective,
-    ) -> None:
-        self.local = network
-        """The network of this rank."""
+    local: RankNetwork
+    """The network of this rank."""
+    state: InitVar[NetworkState]
+    """What the network was built from."""
+    collective: Collective
+    objective: InitVar[Objective]
+
+    def __post_init__(self, state: NetworkState, objective: Objective) -> None:
         self._graph = state.graph
-        self._collective = collective
         self._measure = objective.quality
         self._predicts = objective.predictions
         self._transparent = transparent(state.graph, state.weights)
@@ -156,7 +156,7 @@ class DataParallelNetwork:
         self._steps = 0
         self._checking: tuple[int, PendingChecksum] | None = None
         """Step at which the last checksum of the weights started, and its pending result."""
-        self._clock = StepClock(collective.copies)
+        self._clock = StepClock(self.collective.copies)
         self._step_times = np.zeros(1 + len(PARTS))
         """Number of steps and seconds of their parts, averaged over all ranks."""
         self._trained = False
@@ -191,7 +191,7 @@ class DataParallelNetwork:
                 flat *= batch.size / batch.whole
         except AIPerfError as error:
             failure, flat[-1] = without_frames(error), 1.0
-        self._collective.allreduce_sum(flat)
+        self.collective.allreduce_sum(flat)
         self._agree(failure, round(float(flat[-1])))
         return flat[:-1]
 
@@ -211,7 +211,7 @@ class DataParallelNetwork:
 
         def ready(bucket: Buffer) -> None:
             clock.book(StepPart.COMPUTE)
-            pending.append(self._collective.start_allreduce_sum(bucket))
+            pending.append(self.collective.start_allreduce_sum(bucket))
             clock.book(StepPart.QUEUE)
 
         clock.begin()
@@ -219,7 +219,7 @@ class DataParallelNetwork:
             batch = take()
             self._given += batch.whole
             clock.begin()
-            with self._collective.waiting(_TRAINING):
+            with self.collective.waiting(_TRAINING):
                 network.await_room()
             if self.failure is None:
                 network.gradients(batch, batch.size / batch.whole, ready)
@@ -234,7 +234,7 @@ class DataParallelNetwork:
         clock.book(StepPart.REDUCE)
         if agreement is not None:
             self._agree_on_training(*agreement)
-        with self._collective.waiting(_TRAINING):  # Some updates in fp16 need a value.
+        with self.collective.waiting(_TRAINING):  # Some updates in fp16 need a value.
             network.apply(reduced, learning_rate)
         clock.book(StepPart.COMPUTE)
         clock.count(waited_apart=agreed)
@@ -268,7 +268,7 @@ class DataParallelNetwork:
     def _sums(self, *numbers: float) -> list[float]:
         """Return each number's sum over all ranks."""
         flat = np.array(numbers, np.float64)
-        self._collective.allreduce_sum(flat)
+        self.collective.allreduce_sum(flat)
         return [float(number) for number in flat]
 
     def evaluate_step(self, take: Take) -> None:
@@ -276,16 +276,16 @@ class DataParallelNetwork:
         if self._trained:
             self._trained = False
             self._compare(self._steps, self.local.checksum())
-            with self._collective.waiting(_TRAINING):
+            with self.collective.waiting(_TRAINING):
                 statistics = self.local.statistics()
-            self._collective.allreduce_sum(statistics)
-            statistics /= self._collective.size
+            self.collective.allreduce_sum(statistics)
+            statistics /= self.collective.size
             self.local.set_statistics(statistics)
         with self._catching():
             batch = take()
             self._to_evaluate.append(batch.whole)
             if batch.size:
-                with self._collective.waiting(_EVALUATION):
+                with self.collective.waiting(_EVALUATION):
                     self.local.await_room()
                 self.local.evaluate_step(batch)
 
@@ -299,7 +299,7 @@ class DataParallelNetwork:
         wanted = sum(batches)
         part = EvaluationSums()
         if self.failure is None:
-            with self._catching(), self._collective.waiting(_EVALUATION):
+            with self._catching(), self.collective.waiting(_EVALUATION):
                 part = self.local.drain_evaluation()
         failure, self.failure = self.failure, None
         loss, samples, failed, *added = self._sums(
@@ -320,7 +320,7 @@ class DataParallelNetwork:
         own = np.zeros(sum(batches), np.int64)
         if part.predictions is not None:
             own[: len(part.predictions)] = part.predictions
-        every = self._collective.gather(own)
+        every = self.collective.gather(own)
         whole: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
         taken = [0] * len(every)
         for batch in batches:
@@ -344,11 +344,11 @@ class DataParallelNetwork:
         gathered = []
         for name in self._measure.rows:
             rows = part.parts.get(name, np.zeros(0))
-            counts = self._collective.gather(np.array([len(rows), rows.size], np.int64))
+            counts = self.collective.gather(np.array([len(rows), rows.size], np.int64))
             numbers, width = counts[:, 1], int((counts[:, 1] // np.maximum(counts[:, 0], 1)).max())
             own = np.zeros(1 + int(numbers.max()), np.float64)
             own[: rows.size] = rows.ravel()
-            every = self._collective.gather(own)
+            every = self.collective.gather(own)
             flat = np.concatenate([row[:n] for row, n in zip(every, numbers, strict=True)])
             gathered.append(flat.reshape(-1, width) if width > 1 else flat)
         return gathered
@@ -363,14 +363,14 @@ class DataParallelNetwork:
         loss = 0.0
         self._clock.begin()
         with self._catching():
-            with self._collective.waiting(_TRAINING):
+            with self.collective.waiting(_TRAINING):
                 loss = self.local.drain_training()
             self._clock.book(StepPart.COMPUTE)
         own = isinstance(self.failure, NonFiniteLossError)
         executed, failed, loss, infinite, *times = self._training_sums(
             loss, own, *self._clock.take()
         )
-        self._step_times += np.array(times) / self._collective.size
+        self._step_times += np.array(times) / self.collective.size
         if own and failed > infinite:
             self.failure = None  # Samples that another rank did not execute are not credited.
         elif infinite and failed == infinite:
@@ -388,8 +388,8 @@ class DataParallelNetwork:
             return None
         return StepTimes(
             trial=trial,
-            collective=self._collective.name,
-            ranks=self._collective.size,
+            collective=self.collective.name,
+            ranks=self.collective.size,
             steps=round(steps),
             seconds=dict(zip(PARTS, seconds, strict=True)),
         )
@@ -403,14 +403,14 @@ class DataParallelNetwork:
         if failure is not None:
             raise failure
         if failed:
-            raise EngineError(f"{failed} of {self._collective.size} ranks failed; see their log")
+            raise EngineError(f"{failed} of {self.collective.size} ranks failed; see their log")
 
     def _compare(self, steps: int, pending: PendingChecksum) -> None:
         """Check that the weights of all ranks were equal after a step."""
         self._checking = None
-        with self._collective.waiting(_TRAINING):
+        with self.collective.waiting(_TRAINING):
             row = np.array([pending()], np.int64)
-        digests = self._collective.gather(row)[:, 0]
+        digests = self.collective.gather(row)[:, 0]
         different = np.flatnonzero(digests != digests[0])
         if different.size:
             raise EngineError(

@@ -40,7 +40,6 @@ class LeadingNetwork:
     """Rank 0's network: announces each call, then executes it."""
 
     network: DataParallelNetwork
-    collective: Collective
 
     def __post_init__(self) -> None:
         self._agreed = -math.inf
@@ -50,7 +49,7 @@ class LeadingNetwork:
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Calibrate on all ranks with the next training batch."""
-        announce(self.collective, Command.CALIBRATE)
+        announce(self.network.collective, Command.CALIBRATE)
         return self.network.calibrate(lambda: batch)
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
@@ -59,22 +58,22 @@ class LeadingNetwork:
         agreed = now - self._agreed >= AGREE_SECONDS
         if agreed:
             self._agreed = now
-        announce(self.collective, Command.TRAIN_STEP, learning_rate, agreed)
+        announce(self.network.collective, Command.TRAIN_STEP, learning_rate, agreed)
         self.network.train_step(lambda: batch, learning_rate, agreed=agreed)
 
     def drain_training(self) -> float:
         """Return the mean loss of all ranks since the last call."""
-        announce(self.collective, Command.DRAIN_TRAINING)
+        announce(self.network.collective, Command.DRAIN_TRAINING)
         return self.network.drain_training()
 
     def evaluate_step(self, batch: Batch) -> None:
         """Evaluate one batch on all ranks; ``batch`` is rank 0's shard."""
-        announce(self.collective, Command.EVALUATE_STEP)
+        announce(self.network.collective, Command.EVALUATE_STEP)
         self.network.evaluate_step(lambda: batch)
 
     def drain_evaluation(self) -> EvaluationSums:
         """Return the sums of all ranks."""
-        announce(self.collective, Command.DRAIN_EVALUATION)
+        announce(self.network.collective, Command.DRAIN_EVALUATION)
         return self.network.drain_evaluation()
 
     def weights(self) -> Weights:
@@ -87,7 +86,7 @@ class LeadingNetwork:
 
     def close(self) -> None:
         """Free the network on all ranks."""
-        announce(self.collective, Command.CLOSE)
+        announce(self.network.collective, Command.CLOSE)
         self.network.close()
 
 
@@ -137,8 +136,7 @@ class LeadingEngine:
 
         def take() -> LeadingNetwork:
             announce(self._collective, Command.TAKE_NETWORK, number)
-            network = self._builder.take(number)
-            return LeadingNetwork(network, self._collective)
+            return LeadingNetwork(self._builder.take(number))
 
         return take
 

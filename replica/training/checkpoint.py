@@ -75,31 +75,29 @@ def load_training(path: Path, retry: Retry = no_retry) -> TrainingState:
     return TrainingState(progress, graph, weights, state)
 
 
+@dataclass(eq=False)
 class EpochEnd:
     """The state of a network at the end of an epoch, copied when it is first requested.
 
     The network must not be trained between the end of the epoch and the first request.
     """
 
-    def __init__(
-        self, network: Network, watch: Stopwatch, graph: Graph, progress: TrialProgress
-    ) -> None:
-        self._network = network
-        self._watch = watch
-        self._graph = graph
-        self._progress = progress
+    network: Network
+    watch: Stopwatch
+    graph: Graph
+    progress: TrialProgress
 
     @cached_property
     def weights(self) -> weight_file.Weights:
-        with self._watch.during(TimePhase.STORE):
-            return self._network.weights()
+        with self.watch.during(TimePhase.STORE):
+            return self.network.weights()
 
     @cached_property
     def state(self) -> TrainingState:
         weights = self.weights
-        with self._watch.during(TimePhase.STORE):
-            optimizer_state = self._network.optimizer_state()
-        return TrainingState(self._progress, self._graph, weights, optimizer_state)
+        with self.watch.during(TimePhase.STORE):
+            optimizer_state = self.network.optimizer_state()
+        return TrainingState(self.progress, self.graph, weights, optimizer_state)
 
 
 class TrialCheckpoints:
