@@ -18,14 +18,13 @@ from typing import ClassVar, Self, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf_hpc.config import KERNELS
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, Layer, Node, ReLU, Shape
 from aiperf_hpc.morphism.weights.calibration import channel_moments, normalization
 from aiperf_hpc.morphism.weights.channels import ChannelGroup, channel_groups
 from aiperf_hpc.morphism.weights.weight_file import Array, Weights, he_normal
 from aiperf_hpc.trial import MorphismData
-
-KERNELS = (1, 3, 5, 7)
 
 
 @dataclass(frozen=True, slots=True)
