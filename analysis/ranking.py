@@ -19,8 +19,7 @@ from aiperf_hpc.results.report.provenance import signed_by
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.table import NONE, Table
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
-from aiperf_hpc.results.views.run_catalog import find_runs
-from aiperf_hpc.results.views.run_summary import RunDetails
+from aiperf_hpc.results.views.run_catalog import RunDetails, find_runs
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import NOBODY_TRUSTED, Trusted
 from aiperf_hpc.rules.judgement import assured

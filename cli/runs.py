@@ -17,8 +17,14 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few, percent, quality, utc_text
 from aiperf_hpc.results.table import NONE, Table
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
-from aiperf_hpc.results.views.run_catalog import RUNS, ListedRun, RunList, read_runs, run_name
-from aiperf_hpc.results.views.run_summary import RunSummary
+from aiperf_hpc.results.views.run_catalog import (
+    RUNS,
+    ListedRun,
+    RunList,
+    RunSummary,
+    read_runs,
+    run_name,
+)
 from aiperf_hpc.results.views.run_view import RunState, outcome
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths

@@ -26,7 +26,7 @@ from aiperf_hpc.results.views.replica_status import ReplicaStatus, StorageStatus
 from aiperf_hpc.results.views.run_catalog import AnnotatedStatus, annotated_status, run_name
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView, outcome
 from aiperf_hpc.results.views.telemetry import telemetry_lines
-from aiperf_hpc.results.views.trainings import model_lines
+from aiperf_hpc.results.views.trials import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import warn

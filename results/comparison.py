@@ -12,8 +12,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import duration, percent
 from aiperf_hpc.results.table import NONE, Table
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
-from aiperf_hpc.results.views.run_catalog import find_runs
-from aiperf_hpc.results.views.run_summary import RunDetails
+from aiperf_hpc.results.views.run_catalog import RunDetails, find_runs
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.trial import Value

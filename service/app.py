@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYP
 from pydantic import Field
 
 from aiperf_hpc import __version__
-from aiperf_hpc.results.views.run_summary import LASTING
+from aiperf_hpc.results.views.run_catalog import LASTING
 from aiperf_hpc.results.views.run_view import RunStatus
 from aiperf_hpc.service.access import BodyLimit, Guard, Policy
 from aiperf_hpc.service.answers.base import Answer

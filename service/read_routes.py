@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.comparison import Comparison, compare
-from aiperf_hpc.results.views.run_summary import RunDetails
+from aiperf_hpc.results.views.run_catalog import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.service.answers import candidates, machines, progress, trials
 from aiperf_hpc.service.answers.base import Limit, Loading, Question

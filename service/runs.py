@@ -17,14 +17,15 @@ import fastapi
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_catalog import (
+    LASTING,
     ListedRun,
+    RunSummary,
     Unreadable,
     age_order,
     bytes_written,
     find_runs,
     listed,
 )
-from aiperf_hpc.results.views.run_summary import LASTING, RunSummary
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.answers.base import Answer

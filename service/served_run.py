@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from aiperf_hpc.results.views.cached_view import CachedView, Text
-from aiperf_hpc.results.views.run_summary import LASTING, RunSummary
+from aiperf_hpc.results.views.run_catalog import LASTING, RunSummary
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import no_collections
 from aiperf_hpc.service.answers.base import Loading

@@ -36,7 +36,7 @@ from aiperf_hpc.analysis.training_log import (
 )
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
 from aiperf_hpc.results.views.resources import Resources, counted
-from aiperf_hpc.results.views.run_summary import RunSummary
+from aiperf_hpc.results.views.run_catalog import RunSummary
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.validity.replicas import hosts_of
 from aiperf_hpc.rules.validity.result import MOST_ERROR

@@ -29,7 +29,7 @@ from aiperf_hpc.ops_counter.score import credited
 from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.results.views.trainings import chains, cut
+from aiperf_hpc.results.views.trials import chains, cut
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.peaks import Rate, listed

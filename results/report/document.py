@@ -50,7 +50,7 @@ from aiperf_hpc.results.views.time_split import (
     split_steps,
     total_time,
 )
-from aiperf_hpc.results.views.trainings import ModelsStatus, TrainingTime
+from aiperf_hpc.results.views.trials import ModelsStatus, TrainingTime
 from aiperf_hpc.results.views.witnesses import WitnessStatus
 from aiperf_hpc.rules.rule import Division, Violation
 from aiperf_hpc.rules.validity.settings import DeclaredSetting

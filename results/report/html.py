@@ -41,8 +41,7 @@ from aiperf_hpc.results.table import NONE, Table, optional
 from aiperf_hpc.results.views.nodes import clock_lines
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.time_split import PHASES
-from aiperf_hpc.results.views.trainings import model_lines
-from aiperf_hpc.results.views.trial_status import trials_text
+from aiperf_hpc.results.views.trials import model_lines, trials_text
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.rules.judgement import IF_ASSURED
 from aiperf_hpc.trial import Machine, TimePhase, TrialState

@@ -16,7 +16,7 @@ from aiperf_hpc.results.views.replica_status import (
 )
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.time_split import TimeSplit, split_time
-from aiperf_hpc.results.views.trial_status import TrialStatus
+from aiperf_hpc.results.views.trials import TrialStatus
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.trial import Hyperparameters, Machine, TimePhase, Value

@@ -16,7 +16,7 @@ from aiperf_hpc.results.report.system import title_of
 from aiperf_hpc.results.views.nodes import clock_lines
 from aiperf_hpc.results.views.quantities import Format, Quantity, View, quantities_in
 from aiperf_hpc.results.views.telemetry import energy_line
-from aiperf_hpc.results.views.trainings import model_lines
+from aiperf_hpc.results.views.trials import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.rules.judgement import IF_ASSURED
 from aiperf_hpc.rules.rule import Division

@@ -14,7 +14,7 @@ from pydantic import AliasPath, BaseModel, Field, ValidationError
 from aiperf_hpc.errors import UsageError, reason_of
 from aiperf_hpc.results.report.files import report_document
 from aiperf_hpc.results.views.earlier_versions import in_this_version
-from aiperf_hpc.results.views.run_summary import flat
+from aiperf_hpc.results.views.run_catalog import flat
 from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value

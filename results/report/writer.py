@@ -34,12 +34,10 @@ from aiperf_hpc.results.report.scaling import Scaling, ScalingRun, make_scaling
 from aiperf_hpc.results.report.schema import schema_text
 from aiperf_hpc.results.views.nodes import clock_lines
 from aiperf_hpc.results.views.quantities import View, quantities_in
-from aiperf_hpc.results.views.run_catalog import run_argument
-from aiperf_hpc.results.views.run_summary import RunSummary
+from aiperf_hpc.results.views.run_catalog import RunSummary, run_argument
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.telemetry import energy_line
-from aiperf_hpc.results.views.trainings import model_lines
-from aiperf_hpc.results.views.trial_status import trials_text
+from aiperf_hpc.results.views.trials import model_lines, trials_text
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.rules.judgement import IF_ASSURED
 from aiperf_hpc.rules.rule import Division

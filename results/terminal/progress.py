@@ -29,7 +29,7 @@ from aiperf_hpc.results.terminal.status_line import (
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.replica_status import record_problems
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
-from aiperf_hpc.results.views.trial_status import epochs_trained
+from aiperf_hpc.results.views.trials import epochs_trained
 from aiperf_hpc.run.history import PRIMARY, Trial
 from aiperf_hpc.run.storage import BackoffRetry, Wait
 from aiperf_hpc.streams import warn

@@ -37,13 +37,15 @@ from aiperf_hpc.results.views.replica_status import (
 from aiperf_hpc.results.views.resources import Resources, RunMachine
 from aiperf_hpc.results.views.run_graphs import RunGraphs
 from aiperf_hpc.results.views.telemetry import EnergyStatus, TelemetryStatus, telemetry_status
-from aiperf_hpc.results.views.trainings import (
+from aiperf_hpc.results.views.trials import (
+    QUEUED,
     ModelsStatus,
     TrainingTime,
+    TrialStatus,
     models_status,
     training_times,
+    trial_statuses,
 )
-from aiperf_hpc.results.views.trial_status import QUEUED, TrialStatus, trial_statuses
 from aiperf_hpc.results.views.witnesses import WitnessStatus, witnesses_of
 from aiperf_hpc.rules.judgement import Judgement, judge, judge_briefly
 from aiperf_hpc.rules.rule import Rule, Violation, violations_of

@@ -13,7 +13,7 @@ from aiperf_hpc.results.views import quantities as table
 from aiperf_hpc.results.views.quantities import Format, View
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.time_split import UNRECORDED, total_time
-from aiperf_hpc.results.views.trainings import TrainingTime
+from aiperf_hpc.results.views.trials import TrainingTime
 from aiperf_hpc.service.answers.base import Answer, Question
 
 IN_PROGRESS: Final = "in progress"

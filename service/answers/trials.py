@@ -13,7 +13,7 @@ from pydantic import Field
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.results.views.trial_status import TrialStatus, epochs_trained
+from aiperf_hpc.results.views.trials import TrialStatus, epochs_trained
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.service.answers.base import Answer, Page, PageQuestion
 from aiperf_hpc.service.problem import not_found

@@ -20,7 +20,7 @@ from aiperf_hpc.analysis.ranking import Ranking, rank_runs, render, tables_of
 from aiperf_hpc.cli import main
 from aiperf_hpc.integrity.signatures import PrivateKey, load_private_key, make_key
 from aiperf_hpc.results.report.writer import write_report
-from aiperf_hpc.results.views.run_summary import RunDetails
+from aiperf_hpc.results.views.run_catalog import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.telemetry import EnergyStatus
 from aiperf_hpc.rules.rule import Division, Violation

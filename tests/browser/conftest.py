@@ -27,7 +27,7 @@ from aiperf_hpc.analysis.ranking import ExcludedRun, Ranking
 from aiperf_hpc.analysis.ranking import write_page as write_ranking
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.results.report.writer import write_report
-from aiperf_hpc.results.views.run_summary import RunDetails
+from aiperf_hpc.results.views.run_catalog import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter

@@ -13,7 +13,7 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.ops_counter.score import ScoreStatus
 from aiperf_hpc.results.comparison import Comparison, compare, differences, read_groups
 from aiperf_hpc.results.report.document import make_report
-from aiperf_hpc.results.views.run_summary import flat
+from aiperf_hpc.results.views.run_catalog import flat
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.results.views.time_split import UNRECORDED
 from aiperf_hpc.run.paths import RunPaths

@@ -26,7 +26,7 @@ from aiperf_hpc.results.report.writer import summary_lines, write_report
 from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views import quantities
 from aiperf_hpc.results.views.quantities import QUANTITIES, Format, Quantity, View, quantities_in
-from aiperf_hpc.results.views.run_summary import RunDetails, RunSummary
+from aiperf_hpc.results.views.run_catalog import RunDetails, RunSummary
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.app import create_app

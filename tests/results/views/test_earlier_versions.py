@@ -6,7 +6,7 @@ import pytest
 
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.views.earlier_versions import RENAMED, in_this_version
-from aiperf_hpc.results.views.run_summary import RunSummary
+from aiperf_hpc.results.views.run_catalog import RunSummary
 
 EARLIER = {
     "schema_version": 2,

@@ -16,8 +16,13 @@ from tests.support.run_factory import Plan, Primary, write_manifest, write_run
 from aiperf_hpc.cli.parameters import run_named
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.primary.control.controller import INTERRUPTED
-from aiperf_hpc.results.views.run_catalog import ListedRun, RunList, latest_run, read_runs
-from aiperf_hpc.results.views.run_summary import RunSummary
+from aiperf_hpc.results.views.run_catalog import (
+    ListedRun,
+    RunList,
+    RunSummary,
+    latest_run,
+    read_runs,
+)
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.paths import RunPaths

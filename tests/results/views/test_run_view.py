@@ -26,7 +26,7 @@ from tests.support.run_factory import (
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.views.replica_status import ReplicaStatus
 from aiperf_hpc.results.views.run_view import RunState, RunView
-from aiperf_hpc.results.views.trial_status import trials_text
+from aiperf_hpc.results.views.trials import trials_text
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.liveness import LAG_SECONDS

@@ -28,7 +28,7 @@ from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.results.report.writer import summary_lines
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.results.views.trainings import (
+from aiperf_hpc.results.views.trials import (
     ModelsStatus,
     TrainingTime,
     model_lines,
