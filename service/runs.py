@@ -177,16 +177,14 @@ class FolderOfRuns(Runs):
 
     def find(self, name: str) -> ServedRun:
         with self._lock:
-            if name in self._served:
-                return self._served[name]
-            paths = self._look()[0].get(name)
-            if paths is None:
-                raise not_found(f"there is no run {name!r} in the folder")
-            return self._serve(name, paths)
+            return self._served.get(name) or self._serve(name, self._paths_of(name))
 
     def paths(self, name: str) -> RunPaths:
         with self._lock:
-            found = self._look()[0].get(name)
+            return self._paths_of(name)
+
+    def _paths_of(self, name: str) -> RunPaths:
+        found = self._look()[0].get(name)
         if found is None:
             raise not_found(f"there is no run {name!r} in the folder")
         return found
