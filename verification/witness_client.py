@@ -11,11 +11,12 @@ import os
 import secrets
 import threading
 import time
+from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -113,12 +114,22 @@ def _line(text: str) -> str:
     return without_controls(" ".join(text.split()))[:LONGEST_REASON]
 
 
-class Witness(Protocol):
+class Witness(ABC):
     """A service that confirms journal digests."""
 
-    @property
-    def url(self) -> str: ...
+    def __init__(self, url: str, run: str, every: float = 0.0) -> None:
+        """Create a client of a service.
 
+        Args:
+            url: URL of the service.
+            run: identifier of the run.
+            every: seconds between two digests that it confirms; by default, it confirms each.
+        """
+        self.url = url
+        self.every = every
+        self._run = run
+
+    @abstractmethod
     def show(self, digest: JournalDigest, seconds: float) -> list[AnyEvent]:
         """Submit a digest with a timeout in seconds, and return the records of the answer.
 
@@ -131,20 +142,20 @@ class _Answer(Value):
     statements: tuple[Statement, ...]
 
 
-class StatingWitness:
+class StatingWitness(Witness):
     """A server of ``aiperf witness``."""
 
-    def __init__(self, url: str, run: str, token: str, last: Statement | None = None) -> None:
+    def __init__(
+        self, url: str, run: str, token: str, last: Statement | None = None, every: float = 0.0
+    ) -> None:
         """Create a client of a witness.
 
         Args:
-            url: URL of the server.
-            run: identifier of the run.
+            url, run, every: as in the base class.
             token: secret that authenticates the run.
             last: its last recorded statement of the run.
         """
-        self.url = url
-        self._run = run
+        super().__init__(url, run, every)
         self._token = token
         self._last = last
         self._key: PublicKey | None = None
@@ -178,18 +189,8 @@ class StatingWitness:
         return Witnessed(url=self.url, key=self._key.fingerprint, statement=statement)
 
 
-class StampingAuthority:
+class StampingAuthority(Witness):
     """A timestamp authority (RFC 3161), e.g. a public one."""
-
-    def __init__(self, url: str, run: str) -> None:
-        """Create a client of an authority.
-
-        Args:
-            url: URL of the service.
-            run: identifier of the run.
-        """
-        self.url = url
-        self._run = run
 
     def show(self, digest: JournalDigest, seconds: float) -> list[AnyEvent]:
         from aiperf_hpc.run.time_stamps import (  # Imported on demand: few runs use an authority.
@@ -237,7 +238,7 @@ def token_in(path: Path) -> str:
 
 @contextmanager
 def submitting(
-    witnesses: Sequence[tuple[Witness, float]],
+    witnesses: Sequence[Witness],
     journal: JournalWriter,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Callable[[], None]]:
@@ -247,11 +248,11 @@ def submitting(
         A function to call when there is a new digest.
 
     Args:
-        witnesses: witnesses with their intervals in seconds.
+        witnesses: witnesses of the run.
         journal: journal of the primary, in which the answers are recorded.
         say: callback with a message when a witness ceases or begins to answer.
     """
-    submitters = [_Submitter(witness, journal, seconds, say) for witness, seconds in witnesses]
+    submitters = [_Submitter(witness, journal, say) for witness in witnesses]
     for submitter in submitters:
         submitter.start()
 
@@ -273,16 +274,11 @@ class _Submitter(threading.Thread):
     """Thread that submits digests to one witness."""
 
     def __init__(
-        self,
-        witness: Witness,
-        journal: JournalWriter,
-        seconds: float,
-        say: Callable[[str], None],
+        self, witness: Witness, journal: JournalWriter, say: Callable[[str], None]
     ) -> None:
         super().__init__(name=f"witness {witness.url}", daemon=True)
         self._witness = witness
         self._journal = journal
-        self._seconds = seconds
         self._say = say
         self._new = threading.Event()
         self._over = threading.Event()
@@ -314,7 +310,7 @@ class _Submitter(threading.Thread):
                 continue
             if self._shown(ANSWER_SECONDS):
                 # Slightly less than the interval; otherwise every other digest would be skipped.
-                due, failures = time.monotonic() + 0.9 * self._seconds, 0
+                due, failures = time.monotonic() + 0.9 * self._witness.every, 0
             else:
                 self._over.wait(PAUSES[min(failures, len(PAUSES) - 1)])
                 failures += 1

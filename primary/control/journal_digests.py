@@ -114,8 +114,8 @@ class JournalDigests:
         return list(own.values())
 
 
-def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witness, float]]:
-    """Return the witnesses of a run, each with the interval of its statements in seconds.
+def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[Witness]:
+    """Return the witnesses of a run.
 
     Args:
         manifest: manifest of the run.
@@ -125,16 +125,15 @@ def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witne
         AIPerfError: the run's token for witnesses cannot be read or written.
     """
     config, run = manifest.config, manifest.run_id
-    found: list[tuple[Witness, float]] = []
+    found: list[Witness] = []
     if config.witness.urls:
-        token = token_in(history.paths.witness_token)
+        token, every = token_in(history.paths.witness_token), config.witness.interval_seconds
         for url in config.witness.urls:
             known = history.witnesses.get(url)
             last = None if known is None else known.last
-            found.append((StatingWitness(url, run, token, last), config.witness.interval_seconds))
-    for url in config.timestamps.urls:
-        found.append((StampingAuthority(url, run), config.timestamps.interval_seconds))
-    return found
+            found.append(StatingWitness(url, run, token, last, every))
+    every = config.timestamps.interval_seconds
+    return found + [StampingAuthority(url, run, every) for url in config.timestamps.urls]
 
 
 def remove_token(history: RunHistory) -> None:

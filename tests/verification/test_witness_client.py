@@ -21,6 +21,7 @@ from aiperf_hpc.verification.witness_client import (
     LONGEST_REASON,
     AwayError,
     StatingWitness,
+    Witness,
     submitting,
     token_in,
 )
@@ -48,7 +49,7 @@ def test_a_witness_is_shown_each_head_and_the_last_one_behind_the_run(
 ) -> None:
     with listening(tmp_path / "w") as (url, log):
         witness = StatingWitness(url, "run", TOKEN)
-        with submitting([(witness, 0.0)], journal) as show:
+        with submitting([witness], journal) as show:
             for count in (1, 2):
                 journal.append(PrimaryHeartbeat())
                 show()
@@ -68,7 +69,7 @@ def test_a_witness_that_is_away_is_said_once_and_asked_again(
     said: list[str] = []
     with listening(tmp_path / "w") as (url, _):
         pass
-    with submitting([(StatingWitness(url, "run", TOKEN), 0.0)], journal, said.append) as show:
+    with submitting([StatingWitness(url, "run", TOKEN)], journal, said.append) as show:
         show()
         until(lambda: said)
         with listening(tmp_path / "w", port=int(url.rpartition(":")[2])):
@@ -86,10 +87,8 @@ def test_a_witness_that_is_away_is_said_once_and_asked_again(
     ]
 
 
-class Slow:
+class Slow(Witness):
     """A witness whose answer takes a while, and is a record of its own."""
-
-    url = "http://slow"
 
     def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
         del head, seconds
@@ -115,8 +114,8 @@ def test_a_witness_that_stays_away_is_asked_at_the_last_pause_again_and_again(
     journal: JournalWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAUSES", (0.01,))
-    witness = Away()
-    with submitting([(witness, 60.0)], journal) as show:
+    witness = Away("http://away", "run", 60.0)
+    with submitting([witness], journal) as show:
         show()
         until(lambda: PrimaryHeartbeat() in recorded(journal))
         show()  # Before it is due.
@@ -128,7 +127,7 @@ def test_the_end_of_a_run_waits_for_the_last_answer(
     journal: JournalWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "END_SECONDS", 0.5)
-    with submitting([(Slow(), 0.0)], journal):
+    with submitting([Slow("http://slow", "run")], journal):
         pass
     assert recorded(journal) == [PrimaryHeartbeat()]
 
