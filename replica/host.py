@@ -28,7 +28,7 @@ from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.datasets import load_dataset_manifest
-from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
+from aiperf_hpc.errors import DatasetError, EngineError, PreflightError, restated
 from aiperf_hpc.formatting import size
 from aiperf_hpc.host.machine import BOUND, available_bytes, cpu_model
 from aiperf_hpc.host.processes import in_background
@@ -66,10 +66,9 @@ from aiperf_hpc.workloads.registry import missing
 @contextmanager
 def _refused_by_this_node() -> Iterator[None]:
     """Raise errors as PreflightErrors that name this node."""
-    try:
+    refused = (DatasetError, EngineError, PreflightError)
+    with restated(f"node {node_name()}", PreflightError, caught=refused):
         yield
-    except (DatasetError, EngineError, PreflightError) as error:
-        raise PreflightError(f"node {node_name()}: {error}") from None
 
 
 @_refused_by_this_node()

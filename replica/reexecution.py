@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf_hpc.errors import AIPerfError, CheckpointError, DatasetError, reason_of
+from aiperf_hpc.errors import AIPerfError, CheckpointError, DatasetError, restated
 from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.host.machine import cpu_model
@@ -226,19 +226,15 @@ def make_samples(dataset: Dataset, epoch: int, batch_size: int, seed: int) -> No
 def _loaded(kept: SavedCheckpoint, epoch: RecordedEpoch) -> TrainingState:
     """Return a checkpoint. Raises CheckpointError unless digest and graph are as recorded."""
     path = Path(kept.path)
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"the checkpoint {path}: {reason_of(error)}") from None
+    what = f"the checkpoint {path}"
+    with restated(what, CheckpointError, caught=OSError), path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != kept.sha256:
-        raise CheckpointError(f"the checkpoint {path} is not the file that was recorded")
+        raise CheckpointError(f"{what} is not the file that was recorded")
     saved = load_training(path)
     wanted = Graph.from_json(epoch.graph).hash
     if saved.graph.hash != wanted:
-        raise CheckpointError(
-            f"the checkpoint {path} holds the graph {saved.graph.hash[:12]}, not {wanted[:12]}"
-        )
+        raise CheckpointError(f"{what} holds the graph {saved.graph.hash[:12]}, not {wanted[:12]}")
     return saved
 
 

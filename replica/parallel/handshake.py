@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError, EngineError
+from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError, EngineError, restated
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.parallel.collectives import (
@@ -114,10 +114,9 @@ class Ranks:
     def _connect(self, probe: Buffer) -> None:
         """Run the first all-reduce. Raises EngineError if it fails."""
         name, ranks = self.collective.name, self.collective.size
-        try:
+        what = f"collective '{name}' cannot sum over the ranks"
+        with restated(what, EngineError, caught=RankLostError):
             found = float(on_host(self.collective.start_allreduce_sum(probe)())[0])
-        except RankLostError as error:
-            raise EngineError(f"collective '{name}' cannot sum over the ranks: {error}") from error
         if found != ranks:
             raise EngineError(f"collective '{name}': the sum of {ranks} ones is {found:g}")
         self._connected = True

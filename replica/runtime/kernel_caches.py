@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from aiperf_hpc.errors import AIPerfError, reason_of
+from aiperf_hpc.errors import AIPerfError, restated
 from aiperf_hpc.system.software import KERNEL_CACHES
 
 PREFIX: Final = f"aiperf-hpc-kernels-{os.uname().nodename}_"
@@ -37,13 +37,10 @@ def own_kernel_caches(environment: MutableMapping[str, str]) -> Iterator[Path]:
     Raises:
         AIPerfError: the folder cannot be created in TMPDIR.
     """
-    try:
+    what = "cannot create a folder for compiled kernels"
+    remedy = "; set TMPDIR to a folder on the node that can be written"
+    with restated(what, AIPerfError, remedy, caught=OSError):
         folder = TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise AIPerfError(
-            f"cannot create a folder for compiled kernels: {reason_of(error)}; "
-            "set TMPDIR to a folder on the node that can be written"
-        ) from None
     with folder as name, _lock(Path(name)):
         _remove_abandoned(Path(name).parent)
         for variable, inside in KERNEL_CACHES.items():
