@@ -177,7 +177,9 @@ class Series:
         for path, text in texts.items():
             write_whole(path, text)
         if paths.report_manifest.exists():
-            _report_again(paths, self.key)
+            from aiperf_hpc.results.report.writer import write_report
+
+            write_report(RunView(paths), key=self.key)
 
     def _run_one(self, paths: RunPaths, config: RunConfig, *, asks: bool) -> None:
         """Execute one run, and record its outcome if it had started.
@@ -273,12 +275,6 @@ def _make(folder: Path) -> bool:
         if any(folder.iterdir()):
             raise RunDirectoryError(f"the folder {folder} is not empty; name a new one")
     return created
-
-
-def _report_again(paths: RunPaths, key: PrivateKey | None) -> None:
-    from aiperf_hpc.results.report.writer import write_report
-
-    write_report(RunView(paths), key=key)
 
 
 def _stopped(paths: RunPaths) -> str:

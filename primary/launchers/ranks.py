@@ -62,9 +62,9 @@ def settle_here(config: RunConfig, nodes: int) -> Settled:
     of_a_replica = ranks * config.replica.nodes
     if of_a_replica > count:
         raise UsageError(
-            f"{asked_ranks(ranks)}: a replica has {of_a_replica} ranks, each with an accelerator "
-            f"of its own; engine '{config.engine.name}' sees {count} here ({seen}); give at most "
-            f"{max(1, count // config.replica.nodes)}, or engine.device=cpu"
+            f"replica.ranks_per_node {ranks}: a replica has {of_a_replica} ranks, each with an "
+            f"accelerator of its own; engine '{config.engine.name}' sees {count} here ({seen}); "
+            f"give at most {max(1, count // config.replica.nodes)}, or engine.device=cpu"
         )
     devices = tuple(_devices(seen, nodes // config.replica.nodes, of_a_replica))
     settled = with_ranks(config, ranks, on_accelerators=True)
@@ -120,11 +120,6 @@ def ranks_of(config: RunConfig, there: int) -> int:
     """Return the ranks per node: the configured number, else the number of accelerators."""
     asked = config.replica.ranks_per_node
     return there if asked == "auto" else asked
-
-
-def asked_ranks(ranks: int) -> str:
-    """Return the setting that requests this number of ranks, for messages."""
-    return f"replica.ranks_per_node {ranks}"
 
 
 def with_ranks(

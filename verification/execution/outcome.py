@@ -8,8 +8,8 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.config.sections import ReplicaConfig
@@ -169,8 +169,7 @@ def differing(outcome: Outcome) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Seed:
+class Seed(NamedTuple):
     """The seed of the sampling."""
 
     text: str

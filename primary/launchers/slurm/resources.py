@@ -13,7 +13,6 @@ from aiperf_hpc.config import RunConfig, SlurmConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.launchers.ranks import (
     Settled,
-    asked_ranks,
     idle,
     ranks_of,
     through_host,
@@ -290,7 +289,7 @@ def settle_on_cluster(
         return Settled(with_ranks(config, ranks, on_accelerators=False))
     if ranks > least.there:
         raise UsageError(
-            f"{asked_ranks(ranks)}: a rank has an accelerator of its own, and a node has "
+            f"replica.ranks_per_node {ranks}: a rank has an accelerator of its own, and a node has "
             f"{least.there}, {least.where}; give at most {least.there}, or engine.device=cpu"
         )
     settled = with_ranks(config, ranks, on_accelerators=True, slurm=_asking(slurm, offered))
