@@ -70,7 +70,6 @@ def test_provenance_does_not_matter() -> None:
     [
         ("two_conv", Conv2D(8, 3, 2)),
         ("two_conv", Conv2D(8, 5, 3)),
-        ("two_conv", Conv2D(8, 7, 2)),
         ("one_conv_a", Conv2D(6, 1)),
         ("image", Input((1, 2, 3))),
     ],

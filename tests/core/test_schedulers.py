@@ -48,7 +48,7 @@ def test_slurms_variables_are_read_in_one_place_alone() -> None:
 def test_a_scheduler_is_one_module_and_one_row(tmp_path: Path) -> None:
     """The whole program launches by it: it names it, starts replicas and describes their job."""
     folder = tmp_path / "run"
-    start = ["start", "--nodes", "1", "--hours", "0.001", "--config", "simulated", "--yes"]
+    start = ["start", "--nodes", "1", "--hours", "0.0003", "--config", "simulated", "--yes"]
     command = [*start, "--launcher", "toy", "--run-dir", str(folder)]
     done = subprocess.run(
         [*PROGRAM, "aiperf_hpc.cli", *command],

@@ -30,11 +30,6 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-def test_a_trial_without_a_parent_has_the_initial_graph(run: Run) -> None:
-    run.trial("t1", residual().hash, None)
-    assert run.lineage().graph("t1") == residual()
-
-
 def test_every_generation_is_grown_again_from_the_one_before(run: Run) -> None:
     rng = np.random.default_rng(0)
     graph: Graph = residual()

@@ -142,7 +142,7 @@ def test_a_run_records_its_copy(imagenet_folder: Path, tmp_path: Path) -> None:
         "hpo.space.batch_size={choices: [8]}",
     )
     assignments = [word for setting in settings for word in ("--set", setting)]
-    options = ["--nodes", 1, "--hours", 0.001, "--launcher", "local", "--yes", *assignments]
+    options = ["--nodes", 1, "--hours", 0.0003, "--launcher", "local", "--yes", *assignments]
     where = ["--config", "imagenet", "--run-dir", tmp_path / "run"]
     done = aiperf_process("start", *options, *where)
     assert done.returncode == 0, done.stderr

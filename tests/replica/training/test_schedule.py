@@ -113,7 +113,7 @@ def test_the_default_schedule_is_exact_to_the_last_bit() -> None:
 
 @pytest.mark.parametrize("mode", ["relative", "absolute"])
 @pytest.mark.parametrize("patience", [0, 1, 3])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_plateaus_match_pytorch(
     mode: Literal["relative", "absolute"], patience: int, seed: int
 ) -> None:
@@ -169,11 +169,6 @@ def test_the_schedule_of_cosmoflow_can_be_configured() -> None:
         factors=factors,
     )
     assert rates(found) == pytest.approx(wanted)
-
-
-def test_the_peak_scales_with_the_batch_size_if_there_is_a_base() -> None:
-    assert schedule(0.3, 48, base_batch_size=16).peak == pytest.approx(0.9)
-    assert schedule(0.3, 48).peak == 0.3
 
 
 @pytest.mark.parametrize(
