@@ -69,6 +69,13 @@ def test_arrays_that_lie_otherwise_in_memory_come_back_right(tmp_path: Path) -> 
         np.testing.assert_array_equal(load_checkpoint(tmp_path / "c")[1][name], WEIGHTS[name])
 
 
+def test_values_that_are_not_finite_come_back(tmp_path: Path) -> None:
+    odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
+    save_checkpoint(tmp_path / "c", GRAPH, changed(logits__bias=odd))
+    loaded = load_checkpoint(tmp_path / "c")[1]["logits/bias"]
+    assert loaded.tobytes() == odd.tobytes()
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
