@@ -183,7 +183,8 @@ class RunView:
         self.history = RunHistory(paths)
         self.graphs = GraphStore(paths)
         self.run_graphs = RunGraphs(self.history, self.manifest, self.graphs)
-        self.counts = cache(lambda graph_hash: totals(self.run_graphs.load(graph_hash)))
+        load = self.run_graphs.load
+        self.counts = cache(lambda graph_hash: totals(load(graph_hash)))
         """Returns the operation counts of a graph by its hash. Raises GraphError, CountError."""
         on_cpus = self.manifest.config.engine.device == "cpu"
         self.machine = RunMachine(self.history, self.manifest.site, on_cpus=on_cpus)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +41,18 @@ ONE = Plan(replicas=1)
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"has no run\.yaml"):
         RunView(RunPaths(tmp_path))
+
+
+def test_the_records_of_a_view_are_freed_with_it(tmp_path: Path) -> None:
+    view = RunView.read(write_run(tmp_path, ONE))
+    view.counts(next(iter(view.history.trials.values())).started.graph)
+    history = weakref.ref(view.history)
+    gc.disable()
+    try:
+        del view
+        assert history() is None
+    finally:
+        gc.enable()
 
 
 def test_a_run_that_has_not_started(tmp_path: Path) -> None:
