@@ -89,15 +89,16 @@ class Chromium:
         Args:
             page: the file, or the address.
             width: of the window in pixels; below 600 it is a phone's.
-            scheme: color scheme, ``light`` or ``dark``.
+            scheme: ``light`` or ``dark``, or ``paper`` for the page as it is printed.
             height: of the window in pixels.
             policy: whether the page's Content-Security-Policy holds; axe works without it alone.
         """
         self.call("Page.setBypassCSP", enabled=not policy)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=width < 600)  # fmt: skip
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        self.call("Emulation.setEmulatedMedia", features=[feature])
+        paper = scheme == "paper"
+        feature = {"name": "prefers-color-scheme", "value": "light" if paper else scheme}
+        self.call("Emulation.setEmulatedMedia", media="print" * paper, features=[feature])
         self.complaints.clear()
         self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while self._receive().get("method") != "Page.loadEventFired":

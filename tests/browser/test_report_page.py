@@ -13,7 +13,7 @@ from tests.browser.conftest import TRIALS
 
 pytestmark = pytest.mark.browser
 
-PHONE, DESK = 390, 1280
+PHONE, DESK = 320, 1280
 PAGES = ("long", "models", "damaged", "empty", "analysis", "card", "ranking")
 LEAST_TYPE = 9.0
 """Pixels: the smallest type that is legible."""
@@ -27,6 +27,20 @@ def test_axe_finds_nothing(
 ) -> None:
     browser.open(reports[report], width=width, scheme=scheme)
     assert_accessible(browser, axe)
+
+
+def test_printed_text_has_enough_contrast(
+    browser: Chromium, axe: str, reports: dict[str, Path]
+) -> None:
+    browser.open(reports["long"], width=DESK, scheme="paper")
+    browser.evaluate(f"{axe}; 0")
+    found = browser.evaluate("""
+        axe.run({runOnly: ['color-contrast']}).then(result => [
+            result.violations.flatMap(rule => rule.nodes.map(node => node.html.slice(0, 100))),
+            result.passes.map(rule => rule.id)
+        ])
+    """)
+    assert found == [[], ["color-contrast"]]
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
