@@ -250,7 +250,7 @@ def test_a_malformed_assignment_is_refused(tmp_path: Path, assignment: str, mess
         ("a: b: c", r"run\.yaml is not YAML"),
         ("preset: \x00", r"run\.yaml is not YAML"),
         ("- 1\n- 2", "must be a mapping of sections, not a list"),
-        (f"{DIGITS}training: 5", "training: should be a mapping of keys to values"),
+        (f"{DIGITS}training:", "training: should be a mapping of keys to values"),
     ],
 )
 def test_a_file_that_is_no_mapping_of_sections_is_refused(

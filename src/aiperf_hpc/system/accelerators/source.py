@@ -74,7 +74,7 @@ class RepeatedProbe(Probe):
 
 
 Reads = Mapping[str, Callable[[], Any]]
-"""Functions that read an accelerator's current values, by field of ``Reading``."""
+"""Functions that read an accelerator's current values, by field of ``AcceleratorReading``."""
 
 
 @dataclass(eq=False)
