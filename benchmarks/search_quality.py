@@ -37,21 +37,21 @@ from aiperf_hpc.morphism.surrogate.graph_description import describe
 from aiperf_hpc.run.paths import write_whole
 
 SEEDS, EVALUATIONS = 30, 64
+GUIDED = "guided"
 STEPS = (1, 3)
 """Morphisms of a peer's candidate, at most."""
 
 
-def searchers() -> list[Searcher]:
-    """Return new ones, the guided one first."""
+def searchers() -> dict[str, Searcher]:
+    """Return new ones by their names."""
     peers = [peer(steps) for peer in (RandomMorphing, RegularisedEvolution) for steps in STEPS]
-    return [load_searcher(SearchConfig()), *peers]
+    return {GUIDED: load_searcher(SearchConfig())} | {peer.name: peer for peer in peers}
 
 
 class Timed:
     """A searcher that measures its time."""
 
     def __init__(self, searcher: Searcher) -> None:
-        self.name = searcher.name
         self._searcher = searcher
         self.seconds: list[float] = []
 
@@ -92,7 +92,7 @@ def correlation(found: Search, landscape: Landscape) -> float:
     return float(spearmanr(list(predicted.values()), truth).statistic)
 
 
-def result(name: str, searcher: Searcher, seed: int) -> dict[str, Any]:
+def result(name: str, method: str, searcher: Searcher, seed: int) -> dict[str, Any]:
     """Run one search; return its summary."""
     landscape = LANDSCAPES[name](seed, resnet50())
     timed = Timed(searcher)
@@ -100,7 +100,7 @@ def result(name: str, searcher: Searcher, seed: int) -> dict[str, Any]:
     values = [landscape.value(graph) for graph in found.graphs.values()]
     return {
         "landscape": name,
-        "search": searcher.name,
+        "search": method,
         "seed": seed,
         "initial": values[0],
         "best": max(values),
@@ -116,9 +116,9 @@ def measure(file: Path) -> None:
     finished = {(r["landscape"], r["search"], r["seed"]) for r in results}
     for seed in range(SEEDS):
         for name in LANDSCAPES:
-            for searcher in searchers():
-                if (name, searcher.name, seed) not in finished:
-                    results.append(result(name, searcher, seed))
+            for method, searcher in searchers().items():
+                if (name, method, seed) not in finished:
+                    results.append(result(name, method, searcher, seed))
         write_whole(file, json.dumps(results, indent=1).encode())
         print(f"seed {seed}", flush=True)
 
@@ -130,29 +130,28 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 def show(results: list[dict[str, Any]]) -> None:
     """Print the tables."""
-    guided, *peers = [searcher.name for searcher in searchers()]
 
     def of(landscape: str, search: str, what: str) -> list[float]:
         own = [r for r in results if r["landscape"] == landscape and r["search"] == search]
         return [r[what] for r in sorted(own, key=lambda r: int(r["seed"]))]
 
     def better(landscape: str, peer: str) -> str:
-        pairs = zip(of(landscape, guided, "best"), of(landscape, peer, "best"), strict=True)
+        pairs = zip(of(landscape, GUIDED, "best"), of(landscape, peer, "best"), strict=True)
         return f"{fmean(ours > theirs for ours, theirs in pairs):.0%}"
 
-    print(f"{machine()}; {EVALUATIONS} evaluations, {len(of('smooth', guided, 'best'))} seeds\n")
+    print(f"{machine()}; {EVALUATIONS} evaluations, {len(of('smooth', GUIDED, 'best'))} seeds\n")
     heading("landscape", "search", "mean best", "after half", "guided is better in",
             "rank correlation, mean", "least", "processor ms a choice")  # fmt: skip
     for landscape in LANDSCAPES:
-        row(landscape, "ResNet-50", f"{fmean(of(landscape, guided, 'initial')):.4f}", *[""] * 5)
-        for name in (guided, *peers):
+        row(landscape, "ResNet-50", f"{fmean(of(landscape, GUIDED, 'initial')):.4f}", *[""] * 5)
+        for name in searchers():
             correlations = of(landscape, name, "correlation")
             row(
                 landscape,
                 name,
                 f"{fmean(of(landscape, name, 'best')):.4f}",
                 f"{fmean(of(landscape, name, 'half_way')):.4f}",
-                "" if name == guided else better(landscape, name),
+                "" if name == GUIDED else better(landscape, name),
                 f"{fmean(correlations):.2f}",
                 f"{min(correlations):.2f}",
                 f"{1e3 * median(of(landscape, name, 'seconds')):.1f}",
