@@ -1,4 +1,4 @@
-"""What verification finds wrong with how often a replica trained."""
+"""What verification finds wrong with how often and in which attempts a replica trained."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 from benchmarks import synthetic_run
 from tests.support.hostile import in_event
 from tests.support.rules import check_rule
+from tests.support.run_writer import evaluated, trial_started
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.history.replicas import Evaluation, Trial
+from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import TRAININGS_DONE
 from aiperf_hpc.verification.audit import evidence_of
 
@@ -62,3 +64,21 @@ def test_a_replica_that_ended_as_done_has_all_requested_training_runs(
 ) -> None:
     in_event("replica_ended", reason=TRAININGS_DONE)(run)
     assert failures(run, requested) == found
+
+
+def test_evaluations_of_a_resumed_trial_are_those_of_its_epochs(run: RunPaths) -> None:
+    """An attempt evaluates again the epochs that it repeats, the third one those of both others."""
+    found = evidence_of(RunView(run))
+    before: str | None = None
+    for launch, epochs in enumerate((range(1, 5), range(3, 5), range(2, 4))):
+        started = trial_started(f"a{launch}", resumes=before, first_epoch=epochs[0])
+        trial = Trial("r0", started, float(launch), incarnation=Incarnation(launch))
+        trial.evaluations += [
+            Evaluation.of(launch, evaluated(trial.id, correct=9, epoch=epoch)) for epoch in epochs
+        ]
+        found.history.trials[trial.id] = trial
+        before = trial.id
+    chosen = [(each.trial, each.epoch) for each in found.evaluations(trial)]
+    assert chosen == [("a0", 1), ("a2", 2), ("a2", 3)]
+    trial.incarnation = Incarnation(0)  # An attempt resumes none of a later one.
+    assert [each.epoch for each in found.evaluations(trial)] == [2, 3]
