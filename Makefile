@@ -67,7 +67,7 @@ horovod: $(VENV)/.installed
 
 # All tests but the real runs, SLURM and the real CIFAR-10: for while you work.
 quick: $(VENV)/.installed-test
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --ignore tests/end_to_end --ignore tests/slurm -m 'not cifar10 and not chaos and not nfs and not browser and not fuzz'
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --ignore tests/end_to_end --ignore tests/slurm -m 'not cifar10 and not chaos and not nfs and not browser and not fuzz and not trust'
 
 # All tests on a real SLURM cluster, those of nodes that are not what a run needs included; as root.
 faults: $(VENV)/.installed-test slurm
@@ -87,8 +87,10 @@ mutation: $(VENV)/.installed-test
 chaos: $(VENV)/.installed-test slurm
 	$(BIN)/python -m tests.chaos --faults $(N) --seed $(SEED) --launcher $(LAUNCHER)
 
-# Bytes of a signed run changed one by one: whether `aiperf verify` finds each. A quarter of an hour.
+# All forgeries of a signed run, and its bytes changed one by one: whether `aiperf verify` finds each.
+# A quarter of an hour.
 trust: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/forgery -m ''
 	$(BIN)/python benchmarks/byte_changes.py --changes 2000
 
 # N honest runs with random mishaps, of which no rule may fail.

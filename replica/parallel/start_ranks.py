@@ -2,10 +2,10 @@
 
 ``python -m aiperf_hpc.replica.parallel.start_ranks --collective torch --ranks 2 -- COMMAND...``
 
-Each rank is a process that reads its number from its environment. If one fails, the others are
-terminated, and the exit status is that of the failed one: 128 plus the number of a signal, as with
-mpirun. ``torchrun`` and ``horovodrun`` exit with status 1 for every failure, which does not
-distinguish a rejected configuration from a crash.
+Each rank is a process that reads its number from its environment. If one fails, the others have
+``GRACE_SECONDS`` to exit and are then killed, and the exit status is that of the failed one: 128
+plus the number of a signal, as with mpirun. ``torchrun`` and ``horovodrun`` exit with status 1 for
+every failure, which does not distinguish a rejected configuration from a crash.
 """
 
 from __future__ import annotations

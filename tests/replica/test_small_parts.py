@@ -73,6 +73,13 @@ def test_an_error_ends_the_phase_of_its_block(clock: Clock) -> None:
     assert watch.take() == {TimePhase.BUILD: 3}
 
 
+def test_the_deadline_stops(tmp_path: Path, clock: Clock) -> None:
+    flag = StopFlag(150.0, tmp_path / "stop", clock=clock)
+    assert flag.reason is None
+    clock.now = 150.0
+    assert flag.reason == TIME_OVER
+
+
 def test_a_file_whose_text_is_the_reason_stops_when_it_is_polled(
     tmp_path: Path, clock: Clock
 ) -> None:

@@ -168,6 +168,7 @@ def test_an_engine_that_computes_nothing_has_no_profiler() -> None:
         ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 4, true, false>",
          KernelCategory.REDUCTION),
         ("Memcpy HtoD (Pageable -> Device)", KernelCategory.MEMORY_COPY),
+        ("Memset (Device)", KernelCategory.MEMORY_COPY),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", KernelCategory.COMMUNICATION),
         ("CatArrayBatchedCopy<float>", KernelCategory.DATA_ARRANGEMENT),
         ("unheard_of", KernelCategory.UNCATEGORIZED),

@@ -109,12 +109,14 @@ def test_samples_do_not_depend_on_the_parallel_calls(load: Load, imagenet_folder
 # Both readers
 
 
-@pytest.mark.parametrize("part", [Part(), Part(1, 3)])
-def test_readers_agree(part: Part, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("part", "augment"), [(Part(), True), (Part(1, 3), False)])
+def test_readers_agree(
+    part: Part, augment: bool, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sample_order, "OPEN_SHARDS", 3)  # of 4, which are not of one size
     monkeypatch.setattr(tensorflow_reader, "OPEN_SHARDS", 3)
     monkeypatch.setattr(sample_order, "WINDOW", 10)
-    theirs, ours = both_readers(imagenet_folder)
+    theirs, ours = both_readers(imagenet_folder, augment=augment)
     for epoch in range(3):
         agree(theirs.train(epoch, 5, 7, part), ours.train(epoch, 5, 7, part))
     agree(theirs.validation(5, part), ours.validation(5, part))
