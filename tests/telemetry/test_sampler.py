@@ -139,15 +139,22 @@ def test_a_value_that_becomes_unavailable_is_recorded_once_and_so_is_its_return(
     assert (back.joules[0], back.covered[0]) == (15_000.0, 30.0)
 
 
-def test_an_unexpected_error_of_a_tool_is_recorded_as_an_absence(
+def test_an_unexpected_error_of_a_tool_is_recorded_and_retried_after_the_sample(
     own: Sampler, nvml: NvmlLibrary, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: object) -> int:
+    calls = []
+
+    def broken(handle: object) -> int:
+        calls.append(handle)
         raise ZeroDivisionError("what nobody thought of")
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", broken)
+    own.read()
     clock.advance(1.0)
     sample = own.take()
+    assert len(calls) == 2, "once for each accelerator"
+    own.read()
+    assert len(calls) == 4
     why = "unexpected ZeroDivisionError: what nobody thought of"
     assert sample.absent == {"NVIDIA 0: power": why, "NVIDIA 1: power": why}
     assert sample.accelerators.watts == (500.0, 500.0), "the reading at the start"
