@@ -253,13 +253,26 @@ def test_a_range_of_nodes_is_in_the_manifest_and_a_number_is_as_it_was(tmp_path:
         make_manifest(config, 2, 1.0, "local", nodes_max=5)
 
 
-def test_an_official_run_keeps_its_nodes(
-    released: Callable[..., int], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("option", "asked", "reason"),
+    [
+        ("--nodes", "1-2", "  nodes: 1-2 nodes; official runs have a fixed number of nodes"),
+        (
+            "--start-when",
+            "all",
+            "  start when: all; loading and staging would lie outside the clock",
+        ),
+    ],
+)
+def test_an_official_run_keeps_its_nodes_and_starts_its_clock_with_the_first(
+    released: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    asked: str,
+    reason: str,
 ) -> None:
-    assert released("--nodes", "1-2", "--division", "closed") == 2
-    assert (
-        "  nodes: 1-2 nodes; official runs have a fixed number of nodes" in capsys.readouterr().err
-    )
+    assert released(option, asked, "--division", "closed") == 2
+    assert reason in capsys.readouterr().err
 
 
 def test_a_run_has_the_name_of_the_folder_that_it_is_made_in(tmp_path: Path) -> None:
