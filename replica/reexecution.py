@@ -50,8 +50,8 @@ from aiperf_hpc.replica.parallel.collectives import on_host
 from aiperf_hpc.replica.parallel.data_parallel import RankDataset
 from aiperf_hpc.replica.request_process import answer
 from aiperf_hpc.replica.training.checkpoint import load_training
+from aiperf_hpc.replica.training.credit import IntervalLosses
 from aiperf_hpc.replica.training.schedule import Schedule
-from aiperf_hpc.replica.training.trainer import IntervalLosses
 from aiperf_hpc.replica.training.trial import TrainingState
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.replica_requests import (

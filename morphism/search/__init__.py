@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import ConfigError
-from aiperf_hpc.morphism.search.base import GreedySearcher, Searcher
+from aiperf_hpc.morphism.search.base import Searcher
+from aiperf_hpc.morphism.search.greedy import GreedySearcher
 
 
 def load_searcher(search: SearchConfig) -> Searcher:

@@ -23,11 +23,11 @@ from aiperf_hpc.morphism.search import load_searcher
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,
-    GreedySearcher,
     Observation,
     SearchSpaceExhaustedError,
     View,
 )
+from aiperf_hpc.morphism.search.greedy import GreedySearcher
 from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalReader, JournalWriter

@@ -37,7 +37,7 @@ SUBJECTS = {
     "history": ("src/aiperf_hpc/run/history/*.py", "src/aiperf_hpc/run/executed_samples.py"),
     "rules on validity": ("rules/validity/*.py",),
     "rules on consistency": ("rules/consistency/[!s]*.py", "rules/consistency/s[!c]*.py"),
-    "credit": ("replica/training/trainer.py", "replica/training/schedule.py"),
+    "credit": ("replica/training/credit.py", "replica/training/schedule.py"),
     "verification": ("verification/**/*.py",),
     "morphisms": ("morphism/operators/*.py",),
 }

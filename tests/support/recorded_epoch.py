@@ -25,7 +25,7 @@ from aiperf_hpc.replica.data import Batch, load_dataset
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network, NetworkState
 from aiperf_hpc.replica.training.checkpoint import save_training
-from aiperf_hpc.replica.training.trainer import IntervalLosses
+from aiperf_hpc.replica.training.credit import IntervalLosses
 from aiperf_hpc.replica.training.trial import (
     TrainingState,
     TrialProgress,

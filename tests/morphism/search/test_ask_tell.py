@@ -10,7 +10,7 @@ from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import from_data, grow
-from aiperf_hpc.morphism.search import base
+from aiperf_hpc.morphism.search import greedy
 from aiperf_hpc.morphism.search.ask_tell import AskTellSearch, UnknownTrialError
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError
 from aiperf_hpc.run.journal import JournalReader
@@ -92,7 +92,7 @@ def test_a_child_is_grown_once(
     """Where it is judged: not again for who asks, for choices while it is trained, or after."""
     search = begin(journal, search=SearchConfig(method=method, acquisition_evaluations=judged))
     search.tell(search.ask("life0-0").trial, 0.5)
-    base._child.cache_clear()
+    greedy._child.cache_clear()
     made = noted_children(monkeypatch)
     for number in range(1, 9):
         asked = search.ask(f"life0-{number}")

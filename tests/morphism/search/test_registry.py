@@ -15,12 +15,12 @@ from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, generations
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,
-    GreedySearcher,
     Observation,
     Searcher,
     SearchSpaceExhaustedError,
     View,
 )
+from aiperf_hpc.morphism.search.greedy import GreedySearcher
 from aiperf_hpc.morphism.search.guided import GuidedSearcher
 from aiperf_hpc.ops_counter.count import count
 

@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 from aiperf_hpc.config import validate
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import Deeper, grow_with_weights
-from aiperf_hpc.morphism.search import base
+from aiperf_hpc.morphism.search import greedy
 from aiperf_hpc.morphism.weights.weight_file import (
     Weights,
     load_checkpoint,
@@ -58,7 +58,7 @@ def test_a_child_is_grown_once(
     bench = Bench(
         tmp_path, search={"method": method, "queue_depth": 4, "acquisition_evaluations": judged}
     )
-    base._child.cache_clear()
+    greedy._child.cache_clear()
     made = noted_children(monkeypatch)
     bench.run(1)
     bench.search(4)

@@ -10,7 +10,8 @@ from tests.forgery.forger import ForgedRun, of
 from tests.forgery.omissions import complete
 
 from aiperf_hpc.integrity.release import FILES
-from aiperf_hpc.morphism.search.base import Choice, GreedySearcher, View
+from aiperf_hpc.morphism.search.base import Choice, View
+from aiperf_hpc.morphism.search.greedy import GreedySearcher
 from aiperf_hpc.morphism.search.guided import GuidedSearcher
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency import files, search_choices

@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from aiperf_hpc.graph.layers.base import *  # noqa: F403
 from aiperf_hpc.graph.layers.regions import *  # noqa: F403
+from aiperf_hpc.graph.layers.unweighted import *  # noqa: F403
 from aiperf_hpc.graph.layers.weighted import *  # noqa: F403
