@@ -23,7 +23,7 @@ from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
 from aiperf_hpc.results.views.cached_view import rest_after
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
-from aiperf_hpc.run.liveness import Timekeeping
+from aiperf_hpc.run.liveness import LISTING_SECONDS, Timekeeping
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.requests import requested_stop
 from aiperf_hpc.trial import JobPhase
@@ -185,8 +185,13 @@ class Controller:
         return self._run.retry(lambda: read(folder), f"a file in {folder}")
 
     def _end(self, reason: str) -> None:
+        history, workers = self._run.history, self._run.manifest.config.search.processes
+        until = self._clock.monotonic() + LISTING_SECONDS
         with suppress(JournalError):  # The records read before are covered; verify reports this.
-            self._run.history.refresh()
+            history.refresh()
+            while history.unlisted(workers) and self._clock.monotonic() < until:
+                self._clock.sleep(self._timing.look)
+                history.refresh()
         self._record_lost_journals()
         self._start_clock(last=True)
         last = [*self._timekeeping.at_end(), *self._new_digests()]

@@ -296,7 +296,7 @@ def _listed_late(run: Evidence, path: Path) -> bool:
     replica, launched = run.history.replicas.get(name), records.ReplicaLaunched
     starts = [utc for utc, event in run.primary.records_of(launched) if event.replica == name]
     starts += [] if replica is None else [utc for utc, _ in replica.requeued]
-    return run.journals[path].times[0] > since and any(since < utc <= run.end for utc in starts)
+    return run.journals[path].times[0] > since and any(since < utc for utc in starts)
 
 
 def _seen(run: Evidence, own: Journal) -> Iterator[str]:

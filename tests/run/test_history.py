@@ -505,3 +505,20 @@ def test_a_trial_knows_where_its_time_went(run: RunWriter) -> None:
     history = run.history()
     assert history.trials["t1"].seconds == {TimePhase.TRAIN: 3.0, TimePhase.DATA: 0.5}
     assert history.replicas["r0"].seconds == {TimePhase.TRAIN: 27.0, TimePhase.DATA: 0.5}
+
+
+@pytest.mark.parametrize("attempt", [Incarnation(), Incarnation(0, 1), Incarnation(1)])
+@pytest.mark.parametrize("name", ["journal.jsonl", "search-1.jsonl"])
+def test_a_journal_is_unlisted_until_it_has_been_read(
+    run: RunWriter, attempt: Incarnation, name: str
+) -> None:
+    run.replica(0, replica_started("r0"))
+    history = run.history()
+    path = run.paths.incarnation("r0", attempt) / name
+    path.parent.mkdir(exist_ok=True)
+    if path not in history.bytes_read:
+        path.write_text("")
+        assert history.unlisted(workers=2) == [path]
+        assert history.unlisted(workers=1) == [path][: int(name == "journal.jsonl")]
+    history.refresh()
+    assert history.unlisted(workers=2) == []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -507,6 +508,22 @@ def test_a_run_goes_on_without_heads_that_cannot_be_written(tmp_path: Path) -> N
         ("primary/journal_digests.jsonl", DIGESTS_RETRIED)
     ]
     assert isinstance(events[-1], records.RunEnded)
+
+
+def test_a_run_ends_when_journals_that_exist_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica_says(tmp_path, "SIGTERM")
+    listed, calls = RunPaths.journal_files, itertools.count()
+
+    def late(paths: RunPaths, replica: str | None = None) -> Iterator[str]:
+        shown = next(calls) > 30
+        return (file for file in listed(paths, replica) if shown or "/replicas/" not in file)
+
+    monkeypatch.setattr(RunPaths, "journal_files", late)
+    history = RunHistory(RunPaths(tmp_path))
+    run(tmp_path, ScriptedLauncher({"r0": RUNNING}, {"r0": DONE}), history=history)
+    assert history.replicas["r0"].ended == "SIGTERM"
 
 
 def test_a_lost_journal_is_not_recorded_again_by_later_primaries(tmp_path: Path) -> None:

@@ -359,12 +359,17 @@ def test_a_journal_that_was_lost_in_the_run_is_noted_if_the_next_primary_said_so
     assert "r0/0.0/journal.jsonl differs from what the primary had read" in failures(run.paths)[0]
 
 
+@pytest.mark.parametrize("ahead", [0.0, 20.0])
 def test_a_new_attempts_journal_may_be_listed_after_the_end_if_it_was_launched_just_before(
-    tmp_path: Path,
+    tmp_path: Path, ahead: float
 ) -> None:
+    """The primary's clock may have been set back since."""
     run = HeadedRun(tmp_path / "run")
     run.turn()
+    right = run.primary.clock
+    run.primary.clock = Clock(right.utc() + ahead)
     run.primary.append(ReplicaLaunched(replica="r1", job="again"))
+    run.primary.clock = right
     late = run.journal(run.paths.replica_journal("r1", Incarnation(1, 0)))
     run.end()
     clock = late.clock

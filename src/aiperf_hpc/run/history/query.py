@@ -28,7 +28,7 @@ from aiperf_hpc.run.history.state import RunState
 from aiperf_hpc.run.history.tail import Tail, no_collections
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.journal_digest import Hash
-from aiperf_hpc.run.paths import RunPaths, journal_order
+from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, journal_order
 from aiperf_hpc.run.storage import Retry, no_retry
 
 POOL_BYTES: Final = 96 << 20
@@ -283,6 +283,25 @@ class RunHistory(RunState):
     def silent_replicas(self) -> list[ReplicaHistory]:
         """Replicas without a start, of which the primary recorded what only journals can show."""
         return [each for each in self.replicas.values() if each.seen and not each.starts]
+
+    def unlisted(self, workers: int) -> list[Path]:
+        """Return journals that exist, but not yet in the listings that an NFS client caches.
+
+        Args:
+            workers: number of search workers of each replica.
+        """
+        paths, found = self.paths, list[Path]()
+        for replica in self.replicas.values():
+            last = max(replica.starts, default=FIRST)
+            attempts = [last]
+            if replica.ended is None:
+                attempts.append(Incarnation(last.launch, last.restart + 1))
+                attempts.append(Incarnation(last.launch + 1))
+            for attempt in attempts:
+                found.append(paths.replica_journal(replica.id, attempt))
+                searches = range(workers)
+                found += [paths.search_journal(replica.id, each, attempt) for each in searches]
+        return [path for path in found if path not in self._tail.sources and path.exists()]
 
     @property
     def torn(self) -> list[Path]:
