@@ -301,7 +301,7 @@ class RunHistory(RunState):
                 found.append(paths.replica_journal(replica.id, attempt))
                 searches = range(workers)
                 found += [paths.search_journal(replica.id, each, attempt) for each in searches]
-        return [path for path in found if path not in self._tail.sources and path.exists()]
+        return [p for p in found if p not in self._tail.sources and os.path.exists(p)]
 
     @property
     def torn(self) -> list[Path]:
