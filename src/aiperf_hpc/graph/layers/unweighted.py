@@ -87,8 +87,8 @@ class MaxPool2D(Layer):
     """Maximum over k x k windows with odd k, padded by (k - 1) / 2 on every side.
 
     With ``same``, the padding is TensorFlow's SAME: the minimum that the windows need on each axis,
-    with an odd element at the end. On an axis of even length, windows of 3 at stride 2 then reach
-    beyond its end instead of before its start.
+    with an odd element at the end. For windows of 3 at stride 2, an axis of even length is thus
+    padded only at its end.
     """
 
     odd_kernel: ClassVar[bool] = True
