@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
-import numpy as np
 from optuna.storages import BaseStorage
 
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
@@ -25,6 +24,8 @@ from aiperf_hpc.replica.training.trial import (
 from aiperf_hpc.replica.trials.building import TrialBuilder
 from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.replica.trials.planner import Planner
+from aiperf_hpc.replica.trials.prediction import predicted_value
+from aiperf_hpc.replica.trials.prefetch import Prefetch
 from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.paths import seed_of
@@ -233,128 +234,3 @@ def _reason_not_stored(what: str, store: Callable[[], None]) -> str:
     except StorageError as error:
         return f"{what} not stored: {error}"
     return ""
-
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds between two polls for a trial: the first and the longest interval."""
-
-
-@dataclass(eq=False)
-class Prefetch:
-    """Keeps at most one trial planned or built ahead."""
-
-    context: ReplicaContext
-    """The replica's context; its stop signal ends every wait."""
-    background: Executor
-    """Executor that plans."""
-    plan: Callable[[], PlannedTrial | None]
-    """Returns the next trial, or None if there is none yet."""
-    builder: TrialBuilder
-    """Builds the trial."""
-    done: Callable[[], bool]
-    """Returns True once no trial will follow."""
-
-    def __post_init__(self) -> None:
-        self._watch = self.context.stopwatch
-        self._clock = self.context.clock
-        self._planning: Future[PlannedTrial | None] | None = None
-        self._making: tuple[PlannedTrial, Future[BuiltTrial]] | None = None
-        self._look_at = 0.0
-        self._pause = FIRST_PAUSE
-
-    def look(self) -> None:
-        """Advance planning and building of the next trial. Cheap enough for every step."""
-        if self._making is not None:
-            return
-        if self._planning is None and self._clock.monotonic() >= self._look_at:
-            self._planning = self.background.submit(self.plan)
-        if self._planning is not None and self._planning.done():
-            self._make(self._planning)
-
-    def take(self) -> BuiltTrial | None:
-        """Wait for the next trial and return it, or None if the run ends or no trial follows."""
-        self._look_at = 0.0
-        self._pause = FIRST_PAUSE
-        with self._watch.during(TimePhase.SEARCH_WAIT):
-            while self._making is None:
-                if self.context.stop.reason is not None or self.done():
-                    return None
-                self.look()
-                if self._making is None:
-                    self._wait()
-        with self._watch.during(TimePhase.BUILD):
-            _, begun = self._making
-            self._making = None
-            return self.builder.finish(begun)
-
-    def close(self) -> PlannedTrial | None:
-        """Free the trial that was built ahead; return the trial that was planned."""
-        if self._making is not None:
-            planned, begun = self._making
-            self.builder.close(self.builder.finish(begun))
-            return planned
-        return None if self._planning is None else self._planning.result()
-
-    def _wait(self) -> None:
-        """Wait for planning to finish, or until the next poll is due."""
-        if self._planning is not None:
-            self._make(self._planning)
-        else:
-            self._clock.sleep(max(0.0, self._look_at - self._clock.monotonic()))
-
-    def _make(self, planning: Future[PlannedTrial | None]) -> None:
-        """Build the planned trial; if there was none, poll again later."""
-        planned = planning.result()
-        self._planning = None
-        if planned is None:
-            self._look_at = self._clock.monotonic() + self._pause
-            self._pause = min(1.5 * self._pause, LONGEST_PAUSE)
-        else:
-            self._making = planned, self.builder.begin(planned)
-
-
-LEAST_POINTS = 4
-_SHIFTS = np.concatenate([[0.0], np.geomspace(0.1, 3.0, 31)])[:, None]
-
-
-def predicted_value(values: Sequence[float], epoch: int, perfect: float = 1.0) -> float:
-    """Return the value predicted for ``epoch`` by a curve a log2(x + b) + c with damped gains.
-
-    The curve is fitted to the observed epochs by least squares weighted by the epoch's number.
-    ``b`` is searched on a grid from 0 to 3; for each ``b``, ``a`` and ``c`` have a closed form.
-    A logarithm grows without bound, but quality does not. Of the gain ``a`` per doubling of x + b,
-    the first doubling after the last observed epoch therefore contributes half, the next one a
-    quarter and so on, in total at most ``a``.
-
-    The result is at least the best observed value and at most ``perfect``. It is the best observed
-    value if there are fewer than four points, the curve does not rise, or the epoch was observed.
-    docs/decisions/search.md reports the error on real curves.
-
-    Args:
-        values: the objective values, such as accuracies, observed after epochs 1, 2, ...
-        epoch: number of the epoch to predict, from 1.
-        perfect: the highest possible objective value.
-
-    Raises:
-        ValueError: there is no value, or one is not finite.
-    """
-    observed = np.asarray(values, np.float64)
-    if observed.size == 0 or not np.isfinite(observed).all():
-        raise ValueError("a prediction needs finite values")
-    best = float(observed.max())
-    last = observed.size
-    if last < LEAST_POINTS:
-        return best
-    weights = np.arange(1.0, last + 1)
-    weights /= weights.sum()
-    x = np.log2(np.arange(1.0, last + 1) + _SHIFTS)  # (shifts, epochs)
-    off_x, off_y = x - (x @ weights)[:, None], observed - observed @ weights
-    gain = (off_x * off_y) @ weights / (np.square(off_x) @ weights)
-    i = int((np.square(gain[:, None] * off_x - off_y) @ weights).argmin())
-    if gain[i] <= 0.0:
-        return best
-    reached = float(observed @ weights + gain[i] * off_x[i, -1])
-    shift = float(_SHIFTS[i, 0])
-    # The halves, quarters, ... of log2((epoch + b) / (last + b)) doublings.
-    to_come = gain[i] * (1.0 - (last + shift) / (epoch + shift))
-    return float(min(perfect, max(best, reached + to_come)))

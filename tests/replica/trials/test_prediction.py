@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf_hpc.replica.trials.loop import predicted_value
+from aiperf_hpc.replica.trials.prediction import predicted_value
 
 CURVES = Path(__file__).parents[2] / "data" / "learning_curves.json"
 SEEN = 10
