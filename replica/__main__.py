@@ -33,7 +33,7 @@ from aiperf_hpc.replica.parallel.binding import Cores, bind, devices_of_job, nea
 from aiperf_hpc.replica.parallel.collectives import Buffer, RankLostError, load_collective
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
 from aiperf_hpc.replica.parallel.leader import follow
-from aiperf_hpc.replica.parallel.network_builder import Command, announce
+from aiperf_hpc.replica.parallel.protocol import Command, announce
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches

@@ -16,14 +16,12 @@ from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import EvaluationSums, NetworkState, OptimizerState, RankEngine
 from aiperf_hpc.replica.parallel.collectives import Collective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork, RankDataset
-from aiperf_hpc.replica.parallel.network_builder import (
+from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder, Uncompiled, ignored
+from aiperf_hpc.replica.parallel.protocol import (
     BuildRequest,
     Command,
-    NetworkBuilder,
-    Uncompiled,
     Warmup,
     announce,
-    ignored,
     next_command,
 )
 from aiperf_hpc.run.records import BaselineMeasured

@@ -17,7 +17,8 @@ from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import Engine, Network
 from aiperf_hpc.replica.parallel.leader import LeadingEngine, LeadingNetwork
-from aiperf_hpc.replica.parallel.network_builder import Warmup, closed_if_it_fails
+from aiperf_hpc.replica.parallel.network_builder import closed_if_it_fails
+from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial
 from aiperf_hpc.run.records import Calibrated, CompilerFailed, StepTimes

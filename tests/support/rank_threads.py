@@ -12,7 +12,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.parallel.leader import follow
-from aiperf_hpc.replica.parallel.network_builder import Command, announce
+from aiperf_hpc.replica.parallel.protocol import Command, announce
 
 
 @contextmanager

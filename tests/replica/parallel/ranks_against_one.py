@@ -22,7 +22,7 @@ from aiperf_hpc.replica.engines.base import Engine, NetworkState
 from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, follow
-from aiperf_hpc.replica.parallel.network_builder import Command, announce
+from aiperf_hpc.replica.parallel.protocol import Command, announce
 from aiperf_hpc.trial import Hyperparameters
 
 GRAPH = Graph(

@@ -32,7 +32,8 @@ from aiperf_hpc.replica.engines.base import (
 )
 from aiperf_hpc.replica.parallel.collectives import Array
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork, follow
-from aiperf_hpc.replica.parallel.network_builder import Command, Warmup, announce, ignored
+from aiperf_hpc.replica.parallel.network_builder import ignored
+from aiperf_hpc.replica.parallel.protocol import Command, Warmup, announce
 from aiperf_hpc.trial import Hyperparameters
 
 GRAPH = two_stems()

@@ -10,11 +10,11 @@ from tests.replica.parallel.team import USED, Quadratic, Team, begin, build, ini
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
-from aiperf_hpc.replica.parallel import handshake
+from aiperf_hpc.replica.parallel import rank_failure
 from aiperf_hpc.replica.parallel.collectives import Array
-from aiperf_hpc.replica.parallel.handshake import Watch, WatchedCollective
 from aiperf_hpc.replica.parallel.leader import LeadingEngine
-from aiperf_hpc.replica.parallel.network_builder import Warmup
+from aiperf_hpc.replica.parallel.protocol import Warmup
+from aiperf_hpc.replica.parallel.rank_failure import Watch, WatchedCollective
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
@@ -62,7 +62,7 @@ def test_a_rank_that_built_another_network_is_named() -> None:
 
 
 def test_a_rank_that_builds_slowly_does_not_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rank_failure, "LOOK_SECONDS", 0.01)
     late: list[str] = []
     with Team(2) as team:
         team.engines[1].prepare = lambda _: time.sleep(1.5)

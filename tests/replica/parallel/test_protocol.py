@@ -14,7 +14,7 @@ from tests.support.networks import two_stems
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines.base import NetworkState, OptimizerState
 from aiperf_hpc.replica.parallel.collectives import Collective
-from aiperf_hpc.replica.parallel.network_builder import (
+from aiperf_hpc.replica.parallel.protocol import (
     BuildRequest,
     Command,
     Warmup,

@@ -18,10 +18,10 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS
 from aiperf_hpc.objective import CLASSIFICATION
-from aiperf_hpc.replica.parallel import handshake
+from aiperf_hpc.replica.parallel import rank_failure
 from aiperf_hpc.replica.parallel.collectives import ALONE, Array
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
-from aiperf_hpc.replica.parallel.handshake import RankFailureReporter, Watch, WatchedCollective
+from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter, Watch, WatchedCollective
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import RanksLost
 
@@ -39,8 +39,8 @@ def end(status: int) -> NoReturn:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(handshake, "WRITING_SECONDS", 0.1)
+    monkeypatch.setattr(rank_failure, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(rank_failure, "WRITING_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_wait_of_rank_0_times_out(call: str, given: tuple[Array, ...], what: s
 
 
 def test_an_answer_ends_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rank_failure, "LOOK_SECONDS", 0.01)
     late: list[str] = []
     watch = Watch(0.05, late.append)
     with watch.waiting("an answer"):
@@ -118,7 +118,7 @@ def test_an_answer_ends_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_following_rank_waits_for_a_command_without_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(handshake, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rank_failure, "LOOK_SECONDS", 0.01)
     late: list[str] = []
     table = Table(2)
     collective = WatchedCollective(Threads(table, 1, 2), Watch(0.05, late.append))
@@ -178,7 +178,7 @@ def test_a_failed_rank_ends_the_others_and_its_status_is_returned(what: str, sta
 def test_a_wait_for_a_device_whose_reduction_hangs_times_out(
     monkeypatch: pytest.MonkeyPatch, blocked: str, calls: tuple[str, ...], what: str
 ) -> None:
-    monkeypatch.setattr(handshake, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rank_failure, "LOOK_SECONDS", 0.01)
     late: list[str] = []
     over = threading.Event()
 

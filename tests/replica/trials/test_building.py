@@ -26,7 +26,7 @@ from aiperf_hpc.replica.engines.base import Engine, NetworkState
 from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
-from aiperf_hpc.replica.parallel.network_builder import Warmup
+from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.training.trainer import Lead, Trainer
 from aiperf_hpc.replica.training.trial import BuiltTrial
