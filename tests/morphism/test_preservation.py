@@ -132,7 +132,7 @@ def errors(number: int) -> Errors:
 def test_random_chains_keep_the_function_and_once_calibrated_in_training_mode_too(
     part: int,
 ) -> None:
-    """200 chains, as in ``errors``; docs/decisions/morphism.md has measured 1,000."""
+    """200 chains, as in ``errors``; docs/decisions/morphism.md reports 1,000."""
     found = [errors(number) for number in range(part, CHAINS, PARTS)]
     for number, one in enumerate(found):
         where = part + number * PARTS, one
