@@ -66,7 +66,7 @@ class Bounds:
     growth: float
     """Forward operations relative to the trained parent's."""
     fits: Callable[[Graph], bool] = lambda _: True
-    """Returns whether the estimated memory of training a graph is available."""
+    """Returns whether training a graph is estimated to fit in memory."""
 
     @classmethod
     def of(cls, search: SearchConfig, initial: Graph, memory: MemoryLimit | None = None) -> Self:
@@ -78,8 +78,10 @@ class Bounds:
         """
         operations = int(search.max_operations_ratio * count(initial).forward)
         found = cls(search.max_parameters, operations, search.max_depth, search.max_growth)
-        batch = memory.fitting_batch(initial, memory.config.training.batch_size) if memory else 0
-        if memory is None or not batch:
+        if memory is None:
+            return found
+        batch = memory.fitting_batch(initial, memory.config.training.batch_size)
+        if not batch:
             return found
         return replace(found, fits=lambda graph: memory.needed(graph, batch) <= memory.bytes)
 

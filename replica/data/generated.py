@@ -73,21 +73,23 @@ class SampleCache(Generic[T]):
 def content_sha256(
     facts: Iterable[object],
     train_samples: int,
-    words_of: Callable[[int], Iterable[NDArray[Any]]],
+    arrays_of: Callable[[int], Iterable[NDArray[Any]]],
 ) -> str:
     """Return the SHA-256 of all inputs that determine a dataset's samples.
 
-    The samples are not hashed: the last bits of a Fourier transform differ between machines.
+    Samples that are computed from random words by a Fourier transform are not hashed, because their
+    last bits differ between machines; the words are.
 
     Args:
         facts: version and settings of the formula, each hashed as text with a final newline.
-        train_samples: number of training samples; the first 64 of them are hashed.
-        words_of: returns the random words of a training sample, which are hashed little-endian.
+        train_samples: number of training samples; the first 64 of them are covered.
+        arrays_of: returns the arrays to hash for a training sample, little-endian: its random words
+            or, if all machines compute the same bits, the sample.
     """
     digest = hashlib.sha256("".join(f"{fact}\n" for fact in facts).encode())
     for sample in range(min(_DIGEST_SAMPLES, train_samples)):
-        for words in words_of(sample):
-            digest.update(words.astype(words.dtype.newbyteorder("<"), copy=False).tobytes())
+        for array in arrays_of(sample):
+            digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
     return digest.hexdigest()
 
 

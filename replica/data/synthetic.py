@@ -104,12 +104,12 @@ def content_sha256(config: DatasetConfig, patterns: Bytes) -> str:
     """
     size = config.image_size
 
-    def images(sample: int) -> Sequence[Bytes]:
+    def arrays(sample: int) -> Sequence[Bytes]:
         image = make_images(patterns, size, TRAINING, np.array([sample]))
-        return (image,) if sample else (patterns, image)
+        return (image,) if sample else (patterns, image)  # The patterns precede the first image.
 
     numbers = (FORMULA, size, config.classes, config.train_samples, config.validation_samples)
-    return generated.content_sha256(numbers, config.train_samples, images)
+    return generated.content_sha256(numbers, config.train_samples, arrays)
 
 
 def make_patterns(classes: int) -> Bytes:

@@ -184,11 +184,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seconds = options.seconds / sum(1 for device in devices for _ in device.kernels())
     for device in devices:
         for kernel, precision, makes in device.kernels():
-            names = (options.engine, device.name, kernel, precision)
-            entry = dict(zip(("engine", "device", "kernel", "precision"), names, strict=True))
+            entry = {
+                "engine": options.engine, "device": device.name, "kernel": kernel,
+                "precision": precision,
+            }  # fmt: skip
             found, reason = _measured(device, makes, seconds, framework.FAILURES)
             if reason:
-                missing.append({"what": " ".join(names), "reason": reason})
+                missing.append({"what": " ".join(entry.values()), "reason": reason})
             else:
                 rows = [_row(rates) for rates in found]
                 sweeps.append({**entry, "readings": rows, "left_out": len(makes) - len(rows)})

@@ -143,7 +143,7 @@ class DataParallelNetwork:
     local: RankNetwork
     """The network of this rank."""
     state: InitVar[NetworkState]
-    """What the network was built from."""
+    """State from which the network was built."""
     collective: Collective
     objective: InitVar[Objective]
 

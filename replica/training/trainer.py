@@ -9,12 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from aiperf_hpc.clock import Clock
-from aiperf_hpc.errors import (
-    AIPerfError,
-    EngineError,
-    JournalError,
-    without_frames,
-)
+from aiperf_hpc.errors import AIPerfError, EngineError, JournalError, without_frames
 from aiperf_hpc.morphism.weights.weight_file import Predictions, Weights
 from aiperf_hpc.objective import QualityMetric
 from aiperf_hpc.ops_counter.count import count
@@ -24,11 +19,7 @@ from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.training.checkpoint import BestEpochSoFar, EpochEnd, TrialCheckpoints
-from aiperf_hpc.replica.training.credit import (
-    EvaluationCredit,
-    TrainingCredit,
-    TrialStopped,
-)
+from aiperf_hpc.replica.training.credit import EvaluationCredit, TrainingCredit, TrialStopped
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import (
     BestEpoch,

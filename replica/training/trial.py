@@ -56,7 +56,7 @@ class TrialProgress(Value):
     losses: tuple[float, ...] = ()
     """Validation loss after each epoch."""
     train_losses: tuple[float, ...] = ()
-    """Mean training losses of the last epoch by interval (``trainer.IntervalLosses``)."""
+    """Mean training losses of the last epoch by interval (``credit.IntervalLosses``)."""
     validation_losses: tuple[float, ...] = ()
     """Mean validation losses of the last epoch by interval."""
 

@@ -6,7 +6,7 @@ import importlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.engines.profiling import Launch, Recording, Rules, kernel_times
@@ -97,8 +97,7 @@ def record(work: Callable[[], None], folder: Path) -> Recording:
     planes = [plane for plane in space.planes if plane.name.startswith(_DEVICE)]
     tracks = list(streams(planes) if planes else threads(space.planes))
     kernels = kernel_times(launches(tracks), OPERATOR_RULES)
-    timed: Literal["operators", "kernels"] = "kernels" if planes else "operators"
-    return Recording(kernels, busy_seconds(tracks), timed, str(file))
+    return Recording(kernels, busy_seconds(tracks), "kernels" if planes else "operators", str(file))
 
 
 def _reader() -> Any:  # noqa: ANN401 -- a module that protobuf made

@@ -1,4 +1,4 @@
-"""The device of the ``torch`` engine: selection, memory, copies of batches and errors."""
+"""The device of the ``torch`` engine: selection, memory, copies of batches, named errors."""
 
 from __future__ import annotations
 

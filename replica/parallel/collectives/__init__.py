@@ -37,7 +37,7 @@ class RankLostError(Exception):
 
 @dataclass(slots=True)
 class Copies:
-    """Seconds spent on copies from an engine's memory to the backend's; none copies back."""
+    """Seconds of copies from an engine's memory to the backend's. No backend copies back."""
 
     seconds: float = 0.0
 
@@ -179,8 +179,6 @@ class BufferPool:
         """Count the end of a reduction; after the last one, a new step starts."""
         self._under_way -= 1
 
-
-__all__ = ["ALONE", "CLASSES", "Collective", "load_collective"]
 
 CLASSES = {
     "mpi": ("mpi", "MpiCollective"),

@@ -57,7 +57,7 @@ class EvaluationAgain(Value):
     baseline: dict[str, float] | None = None
     """Sums of a trivial predictor on the same samples; None if there is no such predictor."""
     losses: tuple[float, ...] = ()
-    """Mean losses by interval (``trainer.IntervalLosses``)."""
+    """Mean losses by interval (``credit.IntervalLosses``)."""
 
 
 class MatrixOperations(Value):
@@ -81,7 +81,7 @@ class TrainingAgain(Value):
     """Result of a repeated training epoch."""
 
     losses: tuple[float, ...]
-    """Mean losses by interval (``trainer.IntervalLosses``)."""
+    """Mean losses by interval (``credit.IntervalLosses``)."""
     steps: int
     """Number of the optimizer's steps since the start of the trial."""
     movements: dict[str, Movement]

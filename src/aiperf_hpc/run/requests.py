@@ -149,9 +149,10 @@ def read_annotations(paths: RunPaths) -> Annotations:
 
 
 def _read(paths: RunPaths, path: Path, model: type[T], content: str) -> T | None:
-    """Return a file's content, or None if it does not exist. Raises OSError if it is unreadable.
+    """Return a file's content, or None if it does not exist.
 
     Raises:
+        OSError: it cannot be read.
         RunDirectoryError: it is damaged; the message names the ``content`` that removing it loses.
     """
     try:

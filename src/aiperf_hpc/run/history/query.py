@@ -285,7 +285,7 @@ class RunHistory(RunState):
         return [each for each in self.replicas.values() if each.seen and not each.starts]
 
     def unlisted(self, workers: int) -> list[Path]:
-        """Return journals that exist, but not yet in the listings that an NFS client caches.
+        """Return journals that exist but are not yet in the listings that an NFS client caches.
 
         Args:
             workers: number of search workers of each replica.
