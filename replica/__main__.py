@@ -21,8 +21,8 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.host.machine import VisibleDevices
 from aiperf_hpc.host.schedulers import job_variable, node_name
 from aiperf_hpc.replica.engines.peaks import rank_peak
-from aiperf_hpc.replica.host import (
-    Host,
+from aiperf_hpc.replica.host import Host
+from aiperf_hpc.replica.node_check import (
     check_node,
     checked_dataset,
     checked_engine,
@@ -31,8 +31,8 @@ from aiperf_hpc.replica.host import (
 )
 from aiperf_hpc.replica.parallel.binding import Cores, bind, devices_of_job, near_cores, share_cores
 from aiperf_hpc.replica.parallel.collectives import Buffer, RankLostError, load_collective
+from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
-from aiperf_hpc.replica.parallel.leader import follow
 from aiperf_hpc.replica.parallel.protocol import Command, announce
 from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.background import background_thread

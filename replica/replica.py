@@ -17,7 +17,8 @@ from aiperf_hpc.replica.context import ReplicaContext, RunClock, StopFlag, Stopw
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.baseline import Tally, has_baseline
 from aiperf_hpc.replica.engines.base import Engine, RankEngine
-from aiperf_hpc.replica.host import Host, Workers, checked_engine
+from aiperf_hpc.replica.host import Host, Workers
+from aiperf_hpc.replica.node_check import checked_engine
 from aiperf_hpc.replica.parallel.collectives import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingTally

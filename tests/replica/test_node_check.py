@@ -17,8 +17,8 @@ from aiperf_hpc.datasets import save_dataset_manifest
 from aiperf_hpc.errors import PreflightError
 from aiperf_hpc.host.machine import BOUND
 from aiperf_hpc.integrity.release import FILES, package_digest
-from aiperf_hpc.replica import host
-from aiperf_hpc.replica.host import (
+from aiperf_hpc.replica import node_check
+from aiperf_hpc.replica.node_check import (
     check_dataset,
     check_node,
     checked_dataset,
@@ -95,7 +95,7 @@ def test_training_on_the_cpu_of_a_node_with_accelerators_must_be_requested(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.delenv(BOUND, raising=False)
-    monkeypatch.setattr(host, "computing_on_bus", lambda: {"NVIDIA": 4})
+    monkeypatch.setattr(node_check, "computing_on_bus", lambda: {"NVIDIA": 4})
     with pytest.raises(PreflightError, match=rf"{NODE}it has accelerators \(4 of NVIDIA\) that "):
         checked_engine(manifest(VERSIONS, engine={"name": "torch"}), 1, SYSTEM, 0)
     requested = manifest(VERSIONS, engine={"name": "torch", "device": "cpu"})
@@ -108,7 +108,7 @@ def test_training_on_the_cpu_of_a_node_with_accelerators_must_be_requested(
 def test_decoded_images_need_memory_for_all_ranks_of_a_node(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(host, "available_bytes", lambda: 3 * 2**30)
+    monkeypatch.setattr(node_check, "available_bytes", lambda: 3 * 2**30)
     values = {
         "dataset": {"name": "imagenet", "path": tmp_path, "decoded_cache_gib": 2},
         "engine": {"name": "torch"},
@@ -163,7 +163,7 @@ def test_an_unreadable_package_has_no_digest_and_the_reason_is_printed(
     def fail() -> str:
         raise PermissionError(13, "Permission denied", "/site/clock.py")
 
-    monkeypatch.setattr(host, "current_package_digest", fail)
+    monkeypatch.setattr(node_check, "current_package_digest", fail)
     assert imported_modules(3).package_sha256 == ""
     error = "aiperf: rank 3: cannot hash the installed package: [Errno 13] Permission denied"
     assert capsys.readouterr().err.startswith(error)

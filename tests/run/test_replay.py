@@ -35,8 +35,8 @@ from tests.support.telemetry import ACCELERATORS, equipment, sample
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.run import records
-from aiperf_hpc.run.history import RunHistory, query
-from aiperf_hpc.run.history.query import Replay
+from aiperf_hpc.run.history import RunHistory, replay
+from aiperf_hpc.run.history.replay import Replay
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent, Record
 from aiperf_hpc.trial import JobPhase, TimePhase
@@ -199,9 +199,9 @@ def here(_: int) -> Iterator[Here]:
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each replica's journals be read apart, however little they are."""
-    monkeypatch.setattr(query, "POOL_BYTES", 0)
-    monkeypatch.setattr(query, "SHARE_BYTES", 0)
-    monkeypatch.setattr(query, "_pool", here)
+    monkeypatch.setattr(replay, "POOL_BYTES", 0)
+    monkeypatch.setattr(replay, "SHARE_BYTES", 0)
+    monkeypatch.setattr(replay, "_pool", here)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
 
 
@@ -209,7 +209,7 @@ def read(paths: RunPaths, *, several: bool) -> RunHistory:
     history = RunHistory(paths)
     with pytest.MonkeyPatch.context() as patched:
         if not several:
-            patched.setattr(query, "POOL_BYTES", 2**60)
+            patched.setattr(replay, "POOL_BYTES", 2**60)
         history.refresh()
     return history
 
@@ -242,7 +242,7 @@ def test_journals_that_are_read_apart_tell_one_history() -> None:
 
 def apart_from(paths: RunPaths) -> Replay | None:
     """Return what several processes read of a run."""
-    return query.read_apart(paths, RunHistory(paths)._replay.tail)
+    return replay.read_apart(paths, RunHistory(paths)._replay.tail)
 
 
 def small(paths: RunPaths, trial: str = "r{}-1") -> None:
@@ -260,7 +260,7 @@ def small(paths: RunPaths, trial: str = "r{}-1") -> None:
 def test_processes_of_their_own_read_what_one_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: None
 ) -> None:
-    monkeypatch.setattr(query, "_pool", POOL)
+    monkeypatch.setattr(replay, "_pool", POOL)
     paths = RunPaths(tmp_path)
     small(paths)
     found = apart_from(paths)
@@ -269,7 +269,7 @@ def test_processes_of_their_own_read_what_one_reads(
     assert all_of(read(paths, several=True)) == all_of(read(paths, several=False))
 
 
-POOL = query._pool
+POOL = replay._pool
 
 
 @pytest.mark.usefixtures("apart")
@@ -298,7 +298,7 @@ def test_a_process_that_is_killed_costs_time_only(
     def killed(paths: RunPaths, share: list[Path]) -> None:
         raise BrokenProcessPool
 
-    monkeypatch.setattr(query, "read_share", killed)
+    monkeypatch.setattr(replay, "read_share", killed)
     small(RunPaths(tmp_path))
     assert read(RunPaths(tmp_path), several=True).record_count == 7
 
@@ -320,9 +320,9 @@ def test_shares_keep_a_replicas_journals_together_and_in_order(tmp_path: Path) -
     for path in journals:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * 10)
-    by_size = {most: [len(share) for share in query.shares_of(journals, most)] for most in (0, 20)}
+    by_size = {most: [len(share) for share in replay.shares_of(journals, most)] for most in (0, 20)}
     assert by_size == {0: [2, 1, 1], 20: [2, 2]}
-    shares = query.shares_of(journals, 20)
+    shares = replay.shares_of(journals, 20)
     assert [path for share in shares for path in share] == journals[1:]
 
 

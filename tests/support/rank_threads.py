@@ -11,7 +11,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.engines.base import RankEngine
-from aiperf_hpc.replica.parallel.leader import follow
+from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.protocol import Command, announce
 
 

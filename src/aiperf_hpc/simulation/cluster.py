@@ -23,7 +23,8 @@ from aiperf_hpc.replica.context import ReplicaContext, StopFlag
 from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.data.staging import LocalCopy
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.host import Host, package_versions
+from aiperf_hpc.replica.host import Host
+from aiperf_hpc.replica.node_check import package_versions
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica

@@ -20,8 +20,9 @@ from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Engine, NetworkState
 from aiperf_hpc.replica.parallel.collectives import join
+from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
-from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, follow
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Command, announce
 from aiperf_hpc.trial import Hyperparameters
 

@@ -31,7 +31,8 @@ from aiperf_hpc.replica.engines.base import (
     evaluated,
 )
 from aiperf_hpc.replica.parallel.collectives import Array
-from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork, follow
+from aiperf_hpc.replica.parallel.follower import follow
+from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
 from aiperf_hpc.replica.parallel.network_builder import ignored
 from aiperf_hpc.replica.parallel.protocol import Command, Warmup, announce
 from aiperf_hpc.trial import Hyperparameters

@@ -12,7 +12,7 @@ from tests.support.run_writer import evaluated, trial_started
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.history.replicas import Evaluation, Trial
+from aiperf_hpc.run.history.trials import Evaluation, Trial
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import TRAININGS_DONE
 from aiperf_hpc.verification.audit import evidence_of

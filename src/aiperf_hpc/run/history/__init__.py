@@ -5,13 +5,13 @@ all use a ``RunHistory``.
 """
 
 from aiperf_hpc.run.history.query import RunHistory as RunHistory
-from aiperf_hpc.run.history.replicas import Evaluation as Evaluation
-from aiperf_hpc.run.history.replicas import Proposal as Proposal
 from aiperf_hpc.run.history.replicas import ReplicaHistory as ReplicaHistory
-from aiperf_hpc.run.history.replicas import Trial as Trial
 from aiperf_hpc.run.history.state import PRIMARY as PRIMARY
 from aiperf_hpc.run.history.tail import no_collections as no_collections
 from aiperf_hpc.run.history.telemetry import PartEnergy as PartEnergy
 from aiperf_hpc.run.history.telemetry import Point as Point
 from aiperf_hpc.run.history.telemetry import SamplerHistory as SamplerHistory
 from aiperf_hpc.run.history.telemetry import counted as counted
+from aiperf_hpc.run.history.trials import Evaluation as Evaluation
+from aiperf_hpc.run.history.trials import Proposal as Proposal
+from aiperf_hpc.run.history.trials import Trial as Trial

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.executed_samples import Executions
-from aiperf_hpc.run.history.replicas import Evaluation, Proposal, ReplicaHistory, Trial
+from aiperf_hpc.run.history.replicas import ReplicaHistory
 from aiperf_hpc.run.history.state import PRIMARY, WINDOW_SECONDS, RunState, WitnessHistory
 from aiperf_hpc.run.history.tail import JournalSource
 from aiperf_hpc.run.history.telemetry import SamplerHistory
+from aiperf_hpc.run.history.trials import Evaluation, Proposal, Trial
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.records import Record
 from aiperf_hpc.run.records.parsing import AnyRecord, FrequentHeartbeat, FrequentProgress

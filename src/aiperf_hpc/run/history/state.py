@@ -9,9 +9,10 @@ from typing import Final
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.executed_samples import Executions
-from aiperf_hpc.run.history.replicas import Evaluation, Proposal, ReplicaHistory, Trial
+from aiperf_hpc.run.history.replicas import ReplicaHistory
 from aiperf_hpc.run.history.tail import Starts
 from aiperf_hpc.run.history.telemetry import SamplerHistory
+from aiperf_hpc.run.history.trials import Evaluation, Proposal, Trial
 from aiperf_hpc.run.journal import Problem
 from aiperf_hpc.run.journal_digest import Statement
 from aiperf_hpc.run.records import Record, TimeStamped, Witnessed, WitnessState
