@@ -25,6 +25,7 @@ from tests.support.scripted_launcher import DONE, PENDING, RUNNING, ScriptedLaun
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.control import controller
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import DIGESTS_RETRIED, Controller
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
@@ -35,6 +36,7 @@ from aiperf_hpc.run.clocks import Clocks, FileClock, read_clock
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.journal_digest import published
+from aiperf_hpc.run.liveness import LISTING_SECONDS
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.search_digest import Digest, DigestWriter
@@ -510,20 +512,25 @@ def test_a_run_goes_on_without_heads_that_cannot_be_written(tmp_path: Path) -> N
     assert isinstance(events[-1], records.RunEnded)
 
 
-def test_a_run_ends_when_journals_that_exist_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("after", "seconds", "ended"), [(30, LISTING_SECONDS, "SIGTERM"), (math.inf, 0.1, None)]
+)
+def test_a_run_ends_when_journals_that_exist_are_listed_or_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: float, seconds: float, ended: str | None
 ) -> None:
     replica_says(tmp_path, "SIGTERM")
     listed, calls = RunPaths.journal_files, itertools.count()
 
     def late(paths: RunPaths, replica: str | None = None) -> Iterator[str]:
-        shown = next(calls) > 30
-        return (file for file in listed(paths, replica) if shown or "/replicas/" not in file)
+        call = next(calls)
+        assert call < 1000, "it waits for ever"
+        return (file for file in listed(paths, replica) if call > after or "/replicas/" not in file)
 
     monkeypatch.setattr(RunPaths, "journal_files", late)
+    monkeypatch.setattr(controller, "LISTING_SECONDS", seconds)
     history = RunHistory(RunPaths(tmp_path))
     run(tmp_path, ScriptedLauncher({"r0": RUNNING}, {"r0": DONE}), history=history)
-    assert history.replicas["r0"].ended == "SIGTERM"
+    assert history.replicas["r0"].ended == ended
 
 
 def test_a_lost_journal_is_not_recorded_again_by_later_primaries(tmp_path: Path) -> None:
