@@ -44,7 +44,7 @@ from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.peaks import Images, Work
 from aiperf_hpc.replica.engines.torch.engine import TorchEngine
-from aiperf_hpc.replica.engines.torch.flat_layout import BUCKET_BYTES
+from aiperf_hpc.replica.engines.torch.gradients import BUCKET_BYTES
 from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.engines.torch.peak_kernels import TorchDevice
 from aiperf_hpc.replica.parallel.collectives import join

@@ -23,9 +23,8 @@ from aiperf_hpc.host.machine import available_bytes, cpu_model
 from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.host.schedulers import job_variable
 from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
-from aiperf_hpc.replica.context import StopFlag
 from aiperf_hpc.replica.data.base import Dataset
-from aiperf_hpc.replica.data.staging import LocalCopy
+from aiperf_hpc.replica.data.local_copy import LocalCopy
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.engines.peaks import rank_peak
 from aiperf_hpc.replica.node_check import (
@@ -35,6 +34,7 @@ from aiperf_hpc.replica.node_check import (
     package_versions,
 )
 from aiperf_hpc.replica.runtime.background import background_thread
+from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.telemetry import node_telemetry, replica_tree
 from aiperf_hpc.replica.trials.hpo import StudyLog, Warn
 from aiperf_hpc.run.clocks import ClockReading, Clocks, read_clock, read_clocks

@@ -27,7 +27,7 @@ from aiperf_hpc.integrity.imports import find_imports
 from aiperf_hpc.integrity.release import FILES, current_package_digest, package_digest
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset
-from aiperf_hpc.replica.data.staging import LocalCopy, local_copy
+from aiperf_hpc.replica.data.local_copy import LocalCopy, local_copy
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.runtime.kernel_caches import PREFIX

@@ -13,7 +13,7 @@ from optuna.storages import BaseStorage
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, DeviceLostError
 from aiperf_hpc.ops_counter.memory import MemoryLimit
-from aiperf_hpc.replica.context import ReplicaContext, RunClock, StopFlag, Stopwatch
+from aiperf_hpc.replica.context import ReplicaContext, Stopwatch
 from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.baseline import Tally, has_baseline
 from aiperf_hpc.replica.engines.base import Engine, RankEngine
@@ -22,6 +22,7 @@ from aiperf_hpc.replica.node_check import checked_engine
 from aiperf_hpc.replica.parallel.collectives import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingTally
+from aiperf_hpc.replica.runtime.stopping import RunClock, StopFlag
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop

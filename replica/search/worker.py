@@ -26,8 +26,9 @@ from aiperf_hpc.morphism.search.base import Choice, Searcher, SearchSpaceExhaust
 from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
 from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
 from aiperf_hpc.morphism.weights.weight_file import damaged, load_checkpoint, save_checkpoint
-from aiperf_hpc.replica.context import ReplicaContext, StopFlag
+from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.runtime.background import NICENESS
+from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter

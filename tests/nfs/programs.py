@@ -251,7 +251,8 @@ def request_stop() -> float:
 def take() -> dict[str, object]:
     """Take a candidate that is proposed but not to be seen yet, as a replica does."""
     from aiperf_hpc.config import load_config
-    from aiperf_hpc.replica.context import ReplicaContext, StopFlag
+    from aiperf_hpc.replica.context import ReplicaContext
+    from aiperf_hpc.replica.runtime.stopping import StopFlag
     from aiperf_hpc.replica.trials.planner import CandidateQueue
     from aiperf_hpc.run.paths import FIRST, Identity
 

@@ -21,12 +21,12 @@ from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, DeviceLostErr
 from aiperf_hpc.integrity.release import package_digest
 from aiperf_hpc.primary.launchers.base import died
 from aiperf_hpc.replica import __main__ as main
-from aiperf_hpc.replica.context import StopFlag
 from aiperf_hpc.replica.host import Host
 from aiperf_hpc.replica.node_check import imported_modules
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica
+from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter

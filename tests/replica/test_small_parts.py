@@ -21,9 +21,10 @@ from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search.base import Bounds
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica import __main__ as main
-from aiperf_hpc.replica.context import StopFlag, Stopwatch
+from aiperf_hpc.replica.context import Stopwatch
 from aiperf_hpc.replica.node_check import package_versions
 from aiperf_hpc.replica.replica import memory_limit
+from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.run.paths import Identity, Incarnation, seed_of
 from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.trial import TimePhase

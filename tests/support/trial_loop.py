@@ -19,7 +19,8 @@ from aiperf_hpc.config import RunConfig, SearchConfig, validate
 from aiperf_hpc.morphism.search import load_searcher
 from aiperf_hpc.morphism.search.run_knowledge import RunKnowledge
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
-from aiperf_hpc.replica.context import ReplicaContext, StopFlag
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.worker import SearchWorker
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial, TrialResult

@@ -10,7 +10,8 @@ from tests.support.networks import two_stems
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
-from aiperf_hpc.replica.context import ReplicaContext, StopFlag
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.training.trial import (
     Candidate,
     PlannedTrial,

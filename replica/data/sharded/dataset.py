@@ -29,7 +29,6 @@ from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, empty_batch, filled, rank_parts
 from aiperf_hpc.replica.data.progress import Meter, ShowProgress, in_threads, not_shown
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.replica.data.staging import HEAD
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo, Value
 from aiperf_hpc.untrusted.bounds import first_fault
@@ -38,6 +37,8 @@ PARTS = ("train", "validation")
 INDEX = "shards.json"
 SIZES = "sizes.npy"
 """Sizes of all records in bytes, in the order of the shards, training first."""
+HEAD = 65_536
+"""Number of bytes at the start of a file that are checked whenever its dataset is opened."""
 
 Sizes = NDArray[np.int64]
 

@@ -24,7 +24,7 @@ from torch import Tensor, fx
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.replica.engines.torch.device import named_errors
+from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import Value
 

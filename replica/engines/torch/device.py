@@ -1,4 +1,4 @@
-"""The device of the ``torch`` engine: selection, memory, copies of batches, named errors."""
+"""The device of the ``torch`` engine: selection, memory and copies of batches."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import ctypes
 import importlib
 import importlib.util
 import os
-import re
 from collections import deque
-from collections.abc import Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Iterable, MutableMapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,10 +18,9 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn import functional
 
-from aiperf_hpc.errors import DeviceLostError, EngineError, OutOfMemoryError
+from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.replica.data.base import Batch, Pixels, PixelScaling
-from aiperf_hpc.replica.engines.base import first_line
 
 DeviceKind = Literal["auto", "cpu", "cuda", "npu"]
 
@@ -271,55 +268,3 @@ def _tensor(values: Any) -> Tensor:  # noqa: ANN401 -- an array or a tensor of a
     if isinstance(values, Tensor):
         return values
     return torch.from_numpy(np.require(np.asarray(values), requirements=["C", "W"]))
-
-
-_FULL = re.compile(
-    "out of memory|not enough memory|can't allocate memory|_ALLOC_FAILED|_ALLOCATION_FAILED"
-)
-"""Texts of out-of-memory errors of PyTorch, Triton and vendor libraries. cuBLAS and cuDNN 8 use
-``..._STATUS_ALLOC_FAILED``, cuDNN 9 ``..._DEVICE_ALLOCATION_FAILED``. Triton's ``out of resource``
-is excluded: such a kernel exceeds registers or shared memory for any batch size."""
-_LOST = re.compile(
-    "illegal memory access|illegal address|illegal instruction|misaligned address"
-    "|invalid program counter|invalid address space|launch failure|device-side assert"
-    "|hardware stack error|uncorrectable|launch timed out"
-)
-"""Texts of CUDA and HIP errors after which every call of the process fails, as described by CUDA
-(``cudaError_t`` in its runtime API). Libraries raise them as errors of their own types."""
-
-
-@contextmanager
-def named_errors() -> Iterator[None]:
-    """Convert PyTorch's errors in the block to this package's errors.
-
-    Raises:
-        OutOfMemoryError: the memory of the host or of the device is full.
-        DeviceLostError: this process can no longer use its device.
-        EngineError: any other error of PyTorch, or of Triton called by PyTorch.
-    """
-    try:
-        yield
-    except Exception as error:
-        # Triton's types are not RuntimeErrors.
-        package = type(error).__module__.partition(".")[0]
-        if not (isinstance(error, RuntimeError | MemoryError) or package == "triton"):
-            raise
-        raise _named(_cause(error)) from error
-
-
-def _cause(error: Exception) -> Exception:
-    """Return the compiler's error inside an error of PyTorch, whose message omits it."""
-    inner = getattr(error, "inner_exception", None)
-    return inner if isinstance(inner, Exception) else error
-
-
-def _named(error: Exception) -> Exception:
-    if isinstance(error, MemoryError):
-        return OutOfMemoryError("the host has no memory left")
-    message = first_line(error)
-    if isinstance(error, torch.OutOfMemoryError) or _FULL.search(message):
-        return OutOfMemoryError(message)
-    if isinstance(error, torch.AcceleratorError) or _LOST.search(message):
-        lost = "this process can no longer use its accelerator"
-        return DeviceLostError(f"PyTorch: {message}; {lost}")
-    return EngineError(f"PyTorch: {message}")

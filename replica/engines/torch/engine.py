@@ -20,8 +20,8 @@ from aiperf_hpc.replica.engines.torch.device import (
     choose_device,
     compute_on,
     keep_freed_memory,
-    named_errors,
 )
+from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 
 COMPILER_BYTES = 2**30

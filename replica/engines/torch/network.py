@@ -27,21 +27,15 @@ from aiperf_hpc.replica.engines.base import regularization
 from aiperf_hpc.replica.engines.torch.compilation import CODE_CACHE, LoadingBackend
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
-    named_errors,
     padded,
     release_freed_memory,
     sample_inputs,
 )
-from aiperf_hpc.replica.engines.torch.flat_layout import (
-    BucketHooks,
-    FlatLayout,
-    begin_checksum,
-    buckets_of,
-    copy_each,
-    flattened,
-)
+from aiperf_hpc.replica.engines.torch.flat_layout import FlatLayout, begin_checksum
+from aiperf_hpc.replica.engines.torch.gradients import BucketHooks, buckets_of, copy_each, flattened
 from aiperf_hpc.replica.engines.torch.graph import build_module, split_by_bucket
 from aiperf_hpc.replica.engines.torch.layers import MomentsInterpreter, attribute
+from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 from aiperf_hpc.replica.engines.torch.objectives import loss_of, quality_of
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 

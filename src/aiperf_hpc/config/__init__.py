@@ -6,4 +6,5 @@ it gives one), a preset or YAML file, ``--set key=value``.
 
 from aiperf_hpc.config.loading import *  # noqa: F403 -- a section is named at its class alone
 from aiperf_hpc.config.run import *  # noqa: F403
+from aiperf_hpc.config.search import *  # noqa: F403
 from aiperf_hpc.config.sections import *  # noqa: F403

@@ -19,15 +19,16 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
-from aiperf_hpc.replica.context import ReplicaContext, StopFlag
+from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data import Dataset, load_dataset
-from aiperf_hpc.replica.data.staging import LocalCopy
+from aiperf_hpc.replica.data.local_copy import LocalCopy
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.host import Host
 from aiperf_hpc.replica.node_check import package_versions
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica
+from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.worker import serve
 from aiperf_hpc.replica.trials.hpo import Warn
 from aiperf_hpc.run.history import RunHistory

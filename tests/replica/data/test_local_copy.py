@@ -15,7 +15,7 @@ from tests.support.refusals import refused
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.staging import LocalCopy, local_copy
+from aiperf_hpc.replica.data.local_copy import LocalCopy, local_copy
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import DatasetLoaded
 
@@ -83,7 +83,7 @@ def test_processes_of_a_node_copy_once(source: Path, tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data.staging import local_copy
+from aiperf_hpc.replica.data.local_copy import local_copy
 config = DatasetConfig(
     name="imagenet", path=Path({str(source)!r}), cache="disk", cache_path=Path({str(tmp_path)!r})
 )

@@ -27,7 +27,7 @@ from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.base import NetworkState, RankNetwork
-from aiperf_hpc.replica.engines.torch import compilation, flat_layout
+from aiperf_hpc.replica.engines.torch import compilation, gradients
 from aiperf_hpc.replica.engines.torch import engine as torch_engine
 from aiperf_hpc.replica.engines.torch.compilation import (
     CompileRequest,
@@ -47,7 +47,7 @@ REQUEST = CompileRequest(graph=two_stems().to_json(), precision="fp32", samples=
 @pytest.mark.parametrize(("precision", "parts"), [("fp32", 1), ("bf16", 1), ("bf16", 3)])
 def test_code_compiled_ahead(monkeypatch: pytest.MonkeyPatch, precision: str, parts: int) -> None:
     """To the types of its arguments: else it would be compiled twice, and the second time here."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 300)
     ahead, here, graph = RecordingBackend(), RecordingBackend(), two_stems()
     request = REQUEST.model_copy(update={"precision": precision})
     placement = compiled(here, split=parts > 1)
@@ -66,7 +66,7 @@ def test_code_compiled_ahead(monkeypatch: pytest.MonkeyPatch, precision: str, pa
 )
 def test_no_graph_breaks(monkeypatch: pytest.MonkeyPatch, graph: Graph, workload: str) -> None:
     """Nothing in them depends on a number, which would cut the code there."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 20_000)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 20_000)
     here = RecordingBackend()
     placement = compiled(here, split=True)
     weights = trained_weights(graph, np.random.default_rng(0))

@@ -56,7 +56,7 @@ from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Pixels, PixelScaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
-from aiperf_hpc.replica.engines.torch import flat_layout
+from aiperf_hpc.replica.engines.torch import gradients
 from aiperf_hpc.replica.parallel.collectives import aligned
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -356,7 +356,7 @@ def test_bytes_are_trained_on_as_their_numbers(engine: RankEngine) -> None:
 
 def test_buckets_hold_every_gradient(engine: RankEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """With more than one of them where the engine makes several of a large network."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 500)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 500)
     graph = residual()
     weights = initial_weights(graph, np.random.default_rng(18))
     halves, stepped = (network_of(engine, graph, weights, momentum=0.0) for _ in range(2))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aiperf_hpc.errors import DeviceLostError, EngineError, OutOfMemoryError
-from aiperf_hpc.replica.engines.torch.device import named_errors
+from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 
 HINTS = "\nCUDA kernel errors might be asynchronously reported at some other API call."
 Accelerator = torch.AcceleratorError

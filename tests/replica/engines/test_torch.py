@@ -31,7 +31,7 @@ from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, Pixels, PixelScaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import NetworkState, RankEngine, empty_batch
-from aiperf_hpc.replica.engines.torch import flat_layout
+from aiperf_hpc.replica.engines.torch import gradients
 from aiperf_hpc.replica.engines.torch.device import (
     ALLOCATOR_SETTINGS,
     Feed,
@@ -117,7 +117,7 @@ def test_buckets_are_ready_before_the_backward_pass_is_over(
     monkeypatch: pytest.MonkeyPatch, engine: RankEngine
 ) -> None:
     """The first of several comes before the first layer's gradient."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 500)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 500)
     graph = residual()
     network = built(engine, graph, 6)
     assert len(network.buckets) > 2
@@ -134,7 +134,7 @@ def test_parameters_and_buckets_are_aligned(
     monkeypatch: pytest.MonkeyPatch, engine: RankEngine, precision: str
 ) -> None:
     """Whatever is before them: a bias of five classes, a kernel of five channels."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 500)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 500)
     graph = residual()
     network = built(engine, graph, 6, precision=precision)
     assert isinstance(network, TorchNetwork)
@@ -192,7 +192,7 @@ def test_a_closed_network_is_freed(
     monkeypatch: pytest.MonkeyPatch, *, by_compiler: bool, parted: bool
 ) -> None:
     """Not when the garbage collector comes by: the next network wants the memory now."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 300)
     graph = two_stems()
     placement = compiled("eager", split=parted) if by_compiler else PLAIN
     network = torch_network(graph, placement, 4, precision="bf16")
@@ -245,7 +245,7 @@ def test_expandable_segments_are_enabled_before_first_use(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("parts", [1, 3])
 def test_warming_compiles_all_parts(monkeypatch: pytest.MonkeyPatch, rank: int, parts: int) -> None:
     """Of 7 samples over 3 ranks one has 3; of an epoch's last batch any number up to that."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 300)
     backend, graph = RecordingBackend(), two_stems()
     network = torch_network(graph, compiled(backend, split=parts > 1), 4, batch_size=7)
     first, last = Part(rank, 3).bounds(7)
@@ -282,7 +282,7 @@ def test_kernels_are_timed_for_the_batch_size_of_the_trial(monkeypatch: pytest.M
 @pytest.mark.parametrize("parts", [1, 3])
 def test_building_compiles_without_executing(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     """Beside a training nothing may be executed; what is compiled then is not compiled again."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 300)
     backend, graph = RecordingBackend(), two_stems()
     events, weights = backend.events, trained_weights(graph, np.random.default_rng(4))
     tuned = compiled(backend, tuned=True, split=parts > 1)

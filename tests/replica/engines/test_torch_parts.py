@@ -19,7 +19,7 @@ from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from aiperf_hpc.config import EngineConfig
-from aiperf_hpc.replica.engines.torch import flat_layout
+from aiperf_hpc.replica.engines.torch import gradients
 from aiperf_hpc.replica.engines.torch.engine import placement_of
 from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 
@@ -76,7 +76,7 @@ def train(trained: TorchNetwork, events: list[str], steps: int = 1) -> float:
 @pytest.mark.parametrize("parted", [False, True])
 def test_buckets_during_backward(monkeypatch: pytest.MonkeyPatch, *, parted: bool) -> None:
     """In one piece, all gradients come at its end; nothing is compiled again in later steps."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 300)
     backend = Backend()
     trained = network(backend, split=parted)
     buckets = len(trained.buckets)
@@ -95,7 +95,7 @@ def test_buckets_during_backward(monkeypatch: pytest.MonkeyPatch, *, parted: boo
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_splitting_changes_no_result(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
     """Of a sum that is written over what another part gave, too: a bucket for each parameter."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 1)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 1)
     parts = network(Backend(), split=True, precision=precision)
     plain = network(None, precision=precision)
     assert len(parts.buckets) == len(GRAPH.parameters)
@@ -110,7 +110,7 @@ def test_splitting_changes_no_result(monkeypatch: pytest.MonkeyPatch, precision:
 @pytest.mark.parametrize("parted", [False, True])
 def test_both_passes_are_compiled_at_once(monkeypatch: pytest.MonkeyPatch, *, parted: bool) -> None:
     """Ahead, where nothing is executed: a backward pass is else compiled in a step."""
-    monkeypatch.setattr(flat_layout, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 300)
     backend = Backend()
     with functorch_config.patch(force_non_lazy_backward_lowering=False):
         placement_of(1, 0, EngineConfig(name="torch", device="cpu", compile="always"), 1)

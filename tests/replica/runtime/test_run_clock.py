@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.run_writer import START, RunWriter, run_started
 
-from aiperf_hpc.replica.context import RunClock
+from aiperf_hpc.replica.runtime.stopping import RunClock
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import ClockStarted, ClockStarts
 from aiperf_hpc.run.storage import no_retry

@@ -27,11 +27,12 @@ from aiperf_hpc.errors import (
 )
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
-from aiperf_hpc.replica.context import StopFlag, Stopwatch
+from aiperf_hpc.replica.context import Stopwatch
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.runtime.background import background_thread
+from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.training import checkpoint
 from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.trainer import Lead, Trainer
