@@ -11,10 +11,20 @@ from typing import Annotated
 
 from typer import Argument
 
-from aiperf_hpc.analysis import study as plan
 from aiperf_hpc.analysis.document import as_json
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.study import StudyResult, lines, make_result, measured
+from aiperf_hpc.analysis.study import (
+    Study,
+    StudyResult,
+    Variation,
+    configuration,
+    lines,
+    make_result,
+    measured,
+    read_study,
+    schedule,
+    variations,
+)
 from aiperf_hpc.cli.output import say, say_result, say_to_stderr
 from aiperf_hpc.cli.parameters import Json, flag, path_option
 from aiperf_hpc.errors import AIPerfError, UsageError
@@ -41,11 +51,11 @@ def study(
       $ aiperf study study.yaml --dry-run
       $ aiperf study study.yaml --out studies/mine
     """
-    planned = plan.read_study(file)
+    planned = read_study(file)
     check(planned)
     folder = StudyFolder(out or Path("studies") / planned.name)
     if dry_run:
-        for variation, repeat in plan.schedule(planned):
+        for variation, repeat in schedule(planned):
             settings = " ".join(variation.assignments(planned))
             say(f"{variation.name}, run {repeat} of {planned.repeats}: {settings}".rstrip(": "))
         return 0
@@ -73,14 +83,14 @@ class StudyFolder:
         self.plot = root / "study.svg"
         """Plot of the contributions."""
 
-    def attempts(self, variation: plan.Variation, repeat: int) -> Iterator[Path]:
+    def attempts(self, variation: Variation, repeat: int) -> Iterator[Path]:
         """Yield the possible folders of a run, in order of its attempts."""
         first = self.root / "runs" / f"{variation.name}-{repeat}"
         yield first
         for again in range(2, MOST_ATTEMPTS + 1):
             yield first.with_name(f"{first.name}-attempt-{again}")
 
-    def begin(self, study: plan.Study) -> None:
+    def begin(self, study: Study) -> None:
         """Store the study's file, or require that it equals the stored one.
 
         Raises:
@@ -104,13 +114,13 @@ class StudyFolder:
         write_factors(result.effects, self.plot)
 
 
-def check(study: plan.Study) -> None:
+def check(study: Study) -> None:
     """Require that every variation can be started, and that every factor has an effect.
 
     Raises:
         UsageError: a variation cannot be started, or a factor changes nothing.
     """
-    configs = {v.factors: plan.configuration(study, v) for v in plan.variations(study)}
+    configs = {v.factors: configuration(study, v) for v in variations(study)}
     launcher: str = study.launcher
     for config in configs.values():  # Results of the first are reused.
         launcher = make_manifest(config, study.nodes, study.hours, launcher).launcher
@@ -119,7 +129,7 @@ def check(study: plan.Study) -> None:
             raise UsageError(f"the factor '{name}' changes nothing: {study.factors[name]}")
 
 
-def conduct(study: plan.Study, folder: StudyFolder, say: Callable[[str], None]) -> StudyResult:
+def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> StudyResult:
     """Execute all missing runs, and compare the results of all.
 
     A completed run is kept, and an interrupted run is resumed. A failed run is kept too, and is
@@ -129,7 +139,7 @@ def conduct(study: plan.Study, folder: StudyFolder, say: Callable[[str], None]) 
         AIPerfError: a run was interrupted; calling the command again resumes the study.
     """
     refused: dict[str, list[str]] = defaultdict(list)
-    for variation, repeat in plan.schedule(study):
+    for variation, repeat in schedule(study):
         path = _next_attempt(folder, variation, repeat)
         if path is None:
             continue
@@ -145,7 +155,7 @@ def conduct(study: plan.Study, folder: StudyFolder, say: Callable[[str], None]) 
 
 
 def read_result(
-    study: plan.Study, folder: StudyFolder, refused: Mapping[str, Sequence[str]] | None = None
+    study: Study, folder: StudyFolder, refused: Mapping[str, Sequence[str]] | None = None
 ) -> StudyResult:
     """Compare the runs of a study so far.
 
@@ -158,7 +168,7 @@ def read_result(
     missing: dict[str, list[str]] = defaultdict(list)
     for name, reasons in (refused or {}).items():
         missing[name] += reasons
-    for variation, repeat in plan.schedule(study):
+    for variation, repeat in schedule(study):
         reasons = []
         for path in folder.attempts(variation, repeat):
             if not path.exists():
@@ -174,7 +184,7 @@ def read_result(
     return make_result(study, values, missing)
 
 
-def _value(path: Path, study: plan.Study) -> float:
+def _value(path: Path, study: Study) -> float:
     view = RunView.read(RunPaths(path))
     if (reason := _not_by_its_time(view)) is not None:
         raise NotMeasuredError(reason)
@@ -195,7 +205,7 @@ def _end_reason(view: RunView) -> str | None:
     return None if ended is None else str(getattr(ended.event, "reason", ""))
 
 
-def _next_attempt(folder: StudyFolder, variation: plan.Variation, repeat: int) -> Path | None:
+def _next_attempt(folder: StudyFolder, variation: Variation, repeat: int) -> Path | None:
     """Return the folder in which a run is started or resumed, or None if it is complete."""
     for path in folder.attempts(variation, repeat):
         if not path.exists():
@@ -212,7 +222,7 @@ def _next_attempt(folder: StudyFolder, variation: plan.Variation, repeat: int) -
     return None
 
 
-def _command(study: plan.Study, variation: plan.Variation, path: Path) -> list[str]:
+def _command(study: Study, variation: Variation, path: Path) -> list[str]:
     command = [sys.executable, "-m", "aiperf_hpc.cli"]
     if path.exists():
         return [*command, "resume", str(path)]

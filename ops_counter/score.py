@@ -53,7 +53,8 @@ class ScoreStatus(Value):
         The error is None before the first evaluation, and if the run's metric is not a fraction of
         the samples; the regulated one is at least one sample (docs/decisions/score.md).
         """
-        ops, regulated = operations / elapsed if elapsed > 0 else 0.0, None
+        ops = operations / elapsed if elapsed > 0 else 0.0
+        regulated = None
         if regulated_error is not None:
             regulated = (0.0 - math.log(regulated_error)) * ops  # 0.0, not -0.0, at error 1
         return cls(

@@ -186,9 +186,10 @@ def measure(request: ProfileRequest, folder: Path, seconds: float = TIME_LIMIT) 
         f"{request.steps} steps were not profiled within {{:g}} s; give fewer --steps, a smaller "
         "--batch-size or a longer --time-limit"
     )
-    texts = {"late": late, "what": "the profiled training"}
     with interruptible():
-        run_in_session(command, seconds, request.model_dump_json(), **texts)
+        run_in_session(
+            command, seconds, request.model_dump_json(), late=late, what="the profiled training"
+        )
     return Profile.model_validate_json((folder / "profile.json").read_text("utf-8"))
 
 

@@ -61,7 +61,7 @@ class Holder(Value):
 
     @property
     def where(self) -> str:
-        """The process in words."""
+        """Process, host and time of the claim, as text."""
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.utc))
         return f"process {self.process.pid} on {self.host} since {since}"
 
@@ -232,15 +232,15 @@ def _check_gone(
     who: str, since: float, gone: bool | None, history: RunHistory, heartbeat_seconds: float
 ) -> None:
     """Require that a process has exited or, if that is unknown (None), been silent for long."""
-    quiet = time.time() - max(since, history.primary_utc or 0.0)
-    patience = gone_limit(heartbeat_seconds)
-    if gone is None and quiet < patience:
+    if gone is None:
+        quiet = time.time() - max(since, history.primary_utc or 0.0)
+        patience = gone_limit(heartbeat_seconds)
+        gone = quiet >= patience
         who += (
             f"; it wrote {quiet:.0f} s ago, and counts as alive "
             f"until it has been silent for {patience:.0f} s"
         )
-        gone = False
-    if gone is False:
+    if not gone:
         raise ClaimedError(f"{history.paths.root}: {who}")
 
 

@@ -73,8 +73,8 @@ class Controller:
         self._lost_journals: set[Path] = set()
         """Journals that were recorded as missing."""
         self._next_look = 0.0
-        self._scaling = Elasticity(context, launcher, self._timing, say)
-        self._preflight = Preflight(context.history, context.clock, self._scaling.joined)
+        self._elasticity = Elasticity(context, launcher, self._timing, say)
+        self._preflight = Preflight(context.history, context.clock, self._elasticity.joined)
         self.refused: str | None = None
         """Mismatch between nodes and request for which the run was stopped; None otherwise."""
 
@@ -143,7 +143,7 @@ class Controller:
         launched = [records.ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
         try:
             self._run.journal.append_all(launched)
-            self._scaling.begin()
+            self._elasticity.begin()
             states = self._watch(watch)
         except BaseException as error:
             self._fail(error)
@@ -257,7 +257,7 @@ class Controller:
             # A list, so that the timeout of each lost replica begins when it is lost.
             over = [self._over(name, state) for name, state in states.items()]
             left = self._deadline - self._clock.monotonic()
-            added = self._stop_reason is None and self._scaling.update(reported, left)
+            added = self._stop_reason is None and self._elasticity.update(reported, left)
             if all(over) and not added:
                 return states
             self._stop_when_due(states)
@@ -411,7 +411,7 @@ class Controller:
         If the replica has already trained, or joined later, only this replica is affected.
         """
         replica = self._run.history.replicas.get(name)
-        return not self._scaling.joined(name) and (replica is None or not replica.trials)
+        return not self._elasticity.joined(name) and (replica is None or not replica.trials)
 
     def _unfit_reason(self, name: str, state: ReplicaState) -> str:
         self._next_look = 0.0
@@ -471,7 +471,7 @@ class Controller:
     def _reason(self, states: Mapping[str, ReplicaState]) -> str:
         if self._stop_reason is not None:
             return self._stop_reason
-        stayed = {n: state for n, state in states.items() if n not in self._scaling.released}
+        stayed = {n: state for n, state in states.items() if n not in self._elasticity.released}
         failed = [name for name, state in stayed.items() if state.phase is not JobPhase.DONE]
         if not failed:
             return self._reason_of_replicas()

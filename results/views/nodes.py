@@ -239,10 +239,10 @@ def _points(found: dict[int, tuple[float, int]], least: float) -> tuple[NodesPoi
             nodes=nodes,
             seconds=seconds,
             ops=operations / seconds,
-            ops_per_node=operations / seconds / nodes,
-            efficiency=operations / seconds / nodes / unit if unit else 0.0,
+            ops_per_node=rate,
+            efficiency=rate / unit if unit else 0.0,
         )
-        for nodes, seconds, operations in kept
+        for (nodes, seconds, operations), rate in zip(kept, rates, strict=True)
     )
 
 

@@ -275,7 +275,13 @@ def execute(request: ExecutionRequest, seconds: float | None) -> ExecutionResult
             f"{len(request.epochs)} trials were not re-executed within {{:g}} s; sample fewer, or "
             "raise --time-limit"
         )
-        texts = {"late": late, "what": "the execution", "failed": "--execute: "}
         with interruptible():
-            run_in_session(command, seconds, request.model_dump_json(), **texts)
+            run_in_session(
+                command,
+                seconds,
+                request.model_dump_json(),
+                late=late,
+                what="the execution",
+                failed="--execute: ",
+            )
         return ExecutionResult.model_validate_json(out.read_text("utf-8"))
