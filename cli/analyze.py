@@ -178,13 +178,9 @@ def card(
 
 
 def _options(accuracy: AccuracyOptions, scale: ScaleOptions, machine: MachineOptions) -> Options:
-    from aiperf_hpc.analysis.options import (
-        Options,
-        load_prices,
-        qualities,
-        read_declaration,
-        target,
-    )
+    from aiperf_hpc.analysis.declaration import read_declaration
+    from aiperf_hpc.analysis.options import Options, qualities, target
+    from aiperf_hpc.analysis.prices import load_prices
 
     return Options(
         **vars(machine),

@@ -21,7 +21,8 @@ from aiperf_hpc.host.processes import ending_early, interruptible
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views.cached_view import CachedView
-from aiperf_hpc.results.views.nodes import clock_lines, elasticity_lines, kind_lines
+from aiperf_hpc.results.views.clock import clock_lines
+from aiperf_hpc.results.views.nodes import elasticity_lines, kind_lines
 from aiperf_hpc.results.views.replica_status import ReplicaStatus, StorageStatus
 from aiperf_hpc.results.views.run_catalog import AnnotatedStatus, annotated_status, run_name
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView, outcome

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured, measured_each
 from aiperf_hpc.analysis.metrics.mlperf_rules import olympic_runs, runs_dropped
 from aiperf_hpc.analysis.metrics.time_to_accuracy import Progress, progress_of, time_at_once
-from aiperf_hpc.analysis.options import Options, Price, Qualities
+from aiperf_hpc.analysis.options import Options, Qualities
+from aiperf_hpc.analysis.prices import Price
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.trial import Value

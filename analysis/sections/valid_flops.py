@@ -9,11 +9,12 @@ from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from aiperf_hpc.analysis.declaration import LAYERS, Declaration, Layer
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each, plus_minus, required
 from aiperf_hpc.analysis.metrics.score import operations_per_second
 from aiperf_hpc.analysis.metrics.time_to_accuracy import NO_TARGET, time_to_quality
 from aiperf_hpc.analysis.metrics.time_to_solution import throughput_of_all
-from aiperf_hpc.analysis.options import LAYERS, Declaration, Layer, Options
+from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, Quality, TrainingLog
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import duration, few, si

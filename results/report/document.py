@@ -37,8 +37,9 @@ from aiperf_hpc.results.report.parts import (
 from aiperf_hpc.results.report.scaling import Scaling
 from aiperf_hpc.results.report.search_replay import SearchReplay, replay_search
 from aiperf_hpc.results.report.telemetry import TelemetryReport, telemetry_report
+from aiperf_hpc.results.views.clock import ClockStatus
 from aiperf_hpc.results.views.earlier_versions import in_this_version
-from aiperf_hpc.results.views.nodes import ClockStatus, ElasticityStatus, KindStatus
+from aiperf_hpc.results.views.nodes import ElasticityStatus, KindStatus
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import BaselineStatus, RunView
 from aiperf_hpc.results.views.telemetry import EnergyStatus

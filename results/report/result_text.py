@@ -13,7 +13,7 @@ from aiperf_hpc.formatting import duration, quality
 from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.system import title_of
-from aiperf_hpc.results.views.nodes import clock_lines
+from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.quantities import Format, Quantity, View, quantities_in
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.trials import model_lines

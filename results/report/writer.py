@@ -32,7 +32,7 @@ from aiperf_hpc.results.report.provenance import (
 from aiperf_hpc.results.report.result_text import result_text
 from aiperf_hpc.results.report.scaling import Scaling, ScalingRun, make_scaling
 from aiperf_hpc.results.report.schema import schema_text
-from aiperf_hpc.results.views.nodes import clock_lines
+from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_catalog import RunSummary, run_argument
 from aiperf_hpc.results.views.run_view import RunStatus, RunView

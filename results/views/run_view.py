@@ -17,14 +17,12 @@ from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.formatting import age
 from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, QualityMetric
 from aiperf_hpc.ops_counter.score import ScoreSeries, ScoreStatus, end_of, score_at, totals
+from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.results.views.nodes import (
-    ClockStatus,
     ElasticityStatus,
     KindStatus,
-    clock_status,
     elasticity_status,
     kinds_status,
-    queue_reason,
 )
 from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.replica_status import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from aiperf_hpc.analysis.options import LAYERS, Declaration, read_declaration
+from aiperf_hpc.analysis.declaration import LAYERS, Declaration, read_declaration
 from aiperf_hpc.errors import UsageError
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "vflops_declaration.yaml"

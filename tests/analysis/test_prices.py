@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.present import present
 
-from aiperf_hpc.analysis.options import PriceTable, load_prices, qualities, target
+from aiperf_hpc.analysis.options import qualities, target
+from aiperf_hpc.analysis.prices import PriceTable, load_prices
 from aiperf_hpc.errors import UsageError
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "prices.md"

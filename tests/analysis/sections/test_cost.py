@@ -12,7 +12,8 @@ from tests.support.training_logs import ACCURACY, cifar10_entries, entry, traini
 
 from aiperf_hpc.analysis.analysis import with_target
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.options import Options, PriceTable, target
+from aiperf_hpc.analysis.options import Options, target
+from aiperf_hpc.analysis.prices import PriceTable
 from aiperf_hpc.analysis.sections.cost import (
     Costs,
     cost_to_accuracy,

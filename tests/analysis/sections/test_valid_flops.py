@@ -13,8 +13,9 @@ from tests.support.training_logs import entry as make_entry
 from tests.support.training_logs import training as make_training
 
 from aiperf_hpc.analysis.analysis import analyze
+from aiperf_hpc.analysis.declaration import LAYERS, Declaration
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.options import LAYERS, Declaration, Options, Qualities
+from aiperf_hpc.analysis.options import Options, Qualities
 from aiperf_hpc.analysis.sections.valid_flops import (
     ValidFlopsTable,
     exponent_of,

@@ -12,10 +12,11 @@ from tests.support.pages import Attributes, Page
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.formatting import si
-from aiperf_hpc.results.report import html
+from aiperf_hpc.results.report import timeline
 from aiperf_hpc.results.report.document import Report, make_report
-from aiperf_hpc.results.report.html import LEAST_BAR, MOST_REPLICAS, node_table, render
+from aiperf_hpc.results.report.html import MOST_REPLICAS, node_table, render
 from aiperf_hpc.results.report.parts import TrialReport
+from aiperf_hpc.results.report.timeline import LEAST_BAR
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.time_split import NetworkWait, network_wait
 from aiperf_hpc.run import records
@@ -140,7 +141,7 @@ def test_the_number_of_a_round_that_has_no_room_is_left_out(small: Report) -> No
 def test_a_trial_in_building_has_a_bar(small: Report) -> None:
     trial = with_trials(small, [10.0]).trials[0]
     waiting = trial.model_copy(update={"training_started_seconds": None, "state": "compiling"})
-    (bar,) = html._bars([waiting], 20.0)
+    (bar,) = timeline._bars([waiting], 20.0)
     assert (bar.kind, bar.start, bar.width) == ("building", 0.0, 50.0)
 
 
@@ -172,13 +173,13 @@ def test_phases_are_drawn_where_they_were_and_the_legend_names_no_other(small: R
         for trial, begin in zip(document.trials, (0.0, 50.0), strict=True)
     ]
     document = document.model_copy(update={"trials": tuple(trials)})
-    (lane,) = (html.lane(each.id, document) for each in document.replicas)
+    (lane,) = (timeline.lane(each.id, document) for each in document.replicas)
     assert lane.phases == {
         "train": "M100.0 0h300.0v10h-300.0zM600.0 0h300.0v10h-300.0z",
         "build": "M0.0 0h100.0v10h-100.0zM500.0 0h100.0v10h-100.0z",
         "store": "M400.1 0h100.0v10h-100.0zM900.1 0h100.0v10h-100.0z",
     }
-    assert html.phase_legend([lane]) == list(lane.phases)
+    assert timeline.phase_legend([lane]) == list(lane.phases)
 
 
 def test_each_node_has_a_row_with_its_work(small: Report) -> None:
@@ -265,7 +266,7 @@ def test_accelerators_wait_for_a_network_each_for_itself() -> None:
 
 def test_the_page_says_how_long_accelerators_waited_for_a_network(default_report: Report) -> None:
     wait = NetworkWait(accelerators=1024, seconds=7200.0, fraction=0.0625)
-    page = html.render(default_report.model_copy(update={"network_wait": wait}), [])
+    page = render(default_report.model_copy(update={"network_wait": wait}), [])
     assert (
         "The 1,024 accelerators waited 2 h 00 min 00 s in total for a network to train, 6.2% "
         "of their recorded time."

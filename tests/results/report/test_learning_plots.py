@@ -13,7 +13,7 @@ from tests.support.reports import trial_report
 
 from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, QualityMetric
 from aiperf_hpc.results.report.parts import TrialReport
-from aiperf_hpc.results.report.plots.runs import interval_ops, score_plots
+from aiperf_hpc.results.report.plots.over_time import interval_ops, score_plots
 from aiperf_hpc.results.report.plots.search import MOST_CURVES, hyperparameters_plot, learning_plot
 from aiperf_hpc.trial import Hyperparameters, RoundPhase
 

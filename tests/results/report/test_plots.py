@@ -16,7 +16,8 @@ from aiperf_hpc.primary.allreduce import Curve, Measurement
 from aiperf_hpc.primary.allreduce_plot import write_allreduce_plot
 from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot
 from aiperf_hpc.results.report.plots.figure import quality_color
-from aiperf_hpc.results.report.plots.runs import scaling_plots, score_plots
+from aiperf_hpc.results.report.plots.over_time import score_plots
+from aiperf_hpc.results.report.plots.scaling import scaling_plots
 from aiperf_hpc.results.report.plots.search import prediction_plot
 from aiperf_hpc.results.report.scaling import ScalingPoint
 from aiperf_hpc.results.report.search_replay import CandidateOutcome

@@ -11,7 +11,7 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.report.plots.runs import scaling_plots
+from aiperf_hpc.results.report.plots.scaling import scaling_plots
 from aiperf_hpc.results.report.scaling import Scaling, ScalingRun, make_scaling, read_scaling
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView

@@ -11,7 +11,7 @@ from tests.support.telemetry_run import SECONDS, manifest, write_telemetry
 
 from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.report.html import render
-from aiperf_hpc.results.report.plots.runs import telemetry_plots
+from aiperf_hpc.results.report.plots.over_time import telemetry_plots
 from aiperf_hpc.results.report.telemetry import (
     INTERVALS,
     Absence,

@@ -10,7 +10,7 @@ from tests.support.run_writer import START, RunWriter, replica_started, run_ende
 
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.terminal.status_line import status_line
-from aiperf_hpc.results.views.nodes import clock_lines
+from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.run.records import (
     ClockStarted,
