@@ -30,7 +30,7 @@ from aiperf_hpc.analysis.sections import (
 from aiperf_hpc.analysis.sections.contest import qualities_for
 from aiperf_hpc.analysis.training_log import Entry, ReadResult, Unreadable
 from aiperf_hpc.formatting import few
-from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.results.table import Table
 from aiperf_hpc.trial import Value
 

@@ -20,10 +20,10 @@ from aiperf_hpc.analysis.sections.valid_flops import ValidFlopsTable
 from aiperf_hpc.analysis.sections.weak_scaling import WeakScalings
 from aiperf_hpc.analysis.training_log import Entry, any_of
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.formatting import duration, few, percent, si
+from aiperf_hpc.formatting import counted, duration, few, percent, si
 from aiperf_hpc.results.table import Table, number, reasons
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
-from aiperf_hpc.results.views.resources import Resources, counted
+from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.rules.rule import Violation
 from aiperf_hpc.trial import Value
 

@@ -11,8 +11,8 @@ from aiperf_hpc.analysis.metric import Aggregate, Metric, plus_minus
 from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.metrics.mlperf_rules import staging_place
 from aiperf_hpc.analysis.training_log import RANK, Entry, any_of
+from aiperf_hpc.formatting import counted
 from aiperf_hpc.results.table import NONE, Table, reasons
-from aiperf_hpc.results.views.resources import counted
 
 PLACES = {"inside": "inside the run", "outside": "outside the run", "both": "inside and outside"}
 

@@ -14,7 +14,7 @@ from pydantic import field_serializer
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of, restated
 from aiperf_hpc.formatting import si, utc_text
-from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.results.report.provenance import signed_by
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.table import NONE, Table

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 
 from aiperf_hpc.errors import CountError
 from aiperf_hpc.graph import Graph, Layer, Shape
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.ops_counter.layers import COSTS, LayerContext, Operations
 
 
@@ -46,9 +47,7 @@ class GraphCount:
 
     def by_kind(self) -> dict[str, Operations]:
         """Return the sums for each kind of layer, in order of first appearance."""
-        found: dict[str, list[Operations]] = {}
-        for layer in self.layers.values():
-            found.setdefault(layer.kind, []).append(layer.operations)
+        found = grouped((layer.kind, layer.operations) for layer in self.layers.values())
         return {kind: Operations(*map(sum, zip(*own, strict=True))) for kind, own in found.items()}
 
 

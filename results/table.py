@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from aiperf_hpc.formatting import NAMED, few
-from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.grouping import grouped
 
 NONE = "–"
 """Text of an empty cell."""

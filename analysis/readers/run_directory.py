@@ -35,7 +35,8 @@ from aiperf_hpc.analysis.training_log import (
     TrainingLog,
 )
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
-from aiperf_hpc.results.views.resources import Resources, counted
+from aiperf_hpc.formatting import counted
+from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_catalog import RunSummary
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.validity.replicas import hosts_of

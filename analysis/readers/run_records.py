@@ -23,11 +23,11 @@ from aiperf_hpc.analysis.training_log import (
 )
 from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import CheckpointError, GraphError, RunDirectoryError, UsageError, reason_of
+from aiperf_hpc.formatting import counted
 from aiperf_hpc.graph import Graph
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.morphism.weights.weight_file import load_recorded
 from aiperf_hpc.ops_counter.score import credited
-from aiperf_hpc.results.grouping import grouped
-from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.trials import chains, cut
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial

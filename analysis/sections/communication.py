@@ -13,8 +13,8 @@ from aiperf_hpc.analysis.metrics.scaling import efficiency, speedup
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.formatting import percent, si
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.host.schedulers import SCHEDULERS
-from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.table import Table, optional
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths

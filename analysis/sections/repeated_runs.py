@@ -23,7 +23,7 @@ from aiperf_hpc.analysis.metrics.statistics import (
 )
 from aiperf_hpc.analysis.training_log import Entry, SearchTimeline, TrainingLog
 from aiperf_hpc.formatting import duration, few
-from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.trial import Value
 
 WHOLE = 0.95

@@ -19,8 +19,8 @@ from aiperf_hpc.analysis.readers.run_records import RunWork, work_of
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.formatting import percent, si
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.ops_counter.memory import FULL, traffic
-from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths

@@ -30,10 +30,9 @@ from aiperf_hpc.analysis.metrics.time_to_solution import (
 )
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog, any_of, plural
-from aiperf_hpc.formatting import few, percent
-from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.formatting import counted, few, percent
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
-from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.trial import Value
 
 UNNAMED = "unnamed ones"

@@ -18,8 +18,8 @@ from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, Quality, TrainingLog
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import duration, few, si
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.ops_counter import score
-from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.table import Table, optional, reasons
 from aiperf_hpc.trial import Value
 

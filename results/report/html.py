@@ -12,9 +12,9 @@ from jinja2 import Environment
 
 from aiperf_hpc import formatting
 from aiperf_hpc.config import differences, preset_of
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric
 from aiperf_hpc.ops_counter.score import ScoreStatus
-from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.parts import ReplicaReport, TrialReport

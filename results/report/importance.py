@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.objective import QualityMetric
-from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, Value
 

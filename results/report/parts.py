@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from aiperf_hpc.formatting import in_words
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.objective import ACCURACY
-from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.replica_status import (
     ReplicaStatus,
     StorageStatus,

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from aiperf_hpc.formatting import duration, in_words, percent
-from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Proposal, Trial
 from aiperf_hpc.trial import TrialState, Value

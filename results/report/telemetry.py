@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.telemetry import (
     DISK,

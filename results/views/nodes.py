@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Final
 
 from aiperf_hpc.formatting import duration, percent, si
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.ops_counter.score import credited, score_series
-from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.history.presence import Step, presences, requested_nodes, steps
 from aiperf_hpc.run.records import NodesRefused

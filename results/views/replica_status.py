@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from aiperf_hpc.formatting import few
-from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.run.history import PRIMARY, ReplicaHistory, RunHistory
 from aiperf_hpc.trial import JobPhase, Value
 

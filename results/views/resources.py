@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 
+from aiperf_hpc.formatting import counted
 from aiperf_hpc.results.views.nodes import kinds_of
 from aiperf_hpc.rules.validity.replicas import AcceleratorUse, accelerator_use, started_hosts
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
@@ -73,11 +74,6 @@ class Resources(Value):
         cores = "" if self.cores is None else counted(self.cores, "core")
         known = ", ".join(filter(None, [*self.processors, cores]))
         return f" (CPU: {known})" if known else ""
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 host``, ``1,024 hosts``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def resources_of(

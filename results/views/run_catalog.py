@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of, restated
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.ops_counter.score import ScoreStatus
-from aiperf_hpc.results.grouping import grouped
 from aiperf_hpc.results.views.earlier_versions import renamed
 from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.resources import Resources

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from aiperf_hpc.formatting import few, si, size
-from aiperf_hpc.results.grouping import grouped
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.rules.validity.replicas import hosts_of
 from aiperf_hpc.run.history import PartEnergy, Point, RunHistory, SamplerHistory, counted
 from aiperf_hpc.run.history.telemetry import power_of

@@ -17,10 +17,9 @@ from operator import attrgetter
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
-from aiperf_hpc.formatting import duration, quality, si
+from aiperf_hpc.formatting import counted, duration, quality, si
 from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, QualityMetric
 from aiperf_hpc.ops_counter.score import Weight, credited, quality_ratio, weighted
-from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.trial import DatasetInfo, MorphismData, TrialState, Value

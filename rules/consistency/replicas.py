@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.rules.consistency.evidence import Attempt, Evidence
 from aiperf_hpc.rules.consistency.journal import Journal
 from aiperf_hpc.rules.rule import Checked, Findings, Note
@@ -161,10 +161,7 @@ def _primaries(journal: Journal) -> list[float]:
 
 def _by_replica(run: Evidence, kind: type[R]) -> Mapping[str, list[tuple[float, R]]]:
     """Return the primary's records of a kind by replica, with their UTC seconds."""
-    found = defaultdict[str, list[tuple[float, R]]](list)
-    for utc, event in run.primary.records_of(kind):
-        found[event.replica].append((utc, event))
-    return found
+    return grouped((event.replica, (utc, event)) for utc, event in run.primary.records_of(kind))
 
 
 def _observed(

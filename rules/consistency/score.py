@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.rules.consistency.evidence import Evidence, quality
 from aiperf_hpc.rules.consistency.journal import Sampler
 from aiperf_hpc.rules.rule import Checked, Findings
@@ -98,11 +99,8 @@ def energy(run: Evidence) -> Findings:
 
 def energy_by_part(run: Evidence) -> dict[str, float]:
     """Return the joules of each part of all nodes until the end."""
-    hosts: defaultdict[str, list[Sampler]] = defaultdict(list)
-    for sampler in run.samplers():
-        hosts[sampler.host].append(sampler)
     millijoules: defaultdict[str, int] = defaultdict(int)
-    for samplers in hosts.values():
+    for samplers in grouped((sampler.host, sampler) for sampler in run.samplers()).values():
         for sampler in _alone(samplers):
             for part in sampler.parts:
                 millijoules[part] += 0  # A metered part has an energy, even if it is 0.

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from aiperf_hpc.formatting import size
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.rule import Checked, Findings
 from aiperf_hpc.run.history import Proposal, Trial
@@ -69,10 +70,7 @@ def _missing(attempt: str, trials: dict[int, Trial]) -> Iterator[str]:
 
 def _rounds(run: Evidence, trials: Sequence[Trial]) -> Iterator[str]:
     """Rounds are consecutive, and each has the configured number of trials."""
-    found: defaultdict[int, list[Trial]] = defaultdict(list)
-    for trial in trials:
-        if halved_trial(trial) is None:
-            found[trial.started.round].append(trial)
+    found = grouped((t.started.round, t) for t in trials if halved_trial(t) is None)
     rounds = sorted(found)
     if trials and trials[0].incarnation == FIRST:
         rounds = [0, *rounds]

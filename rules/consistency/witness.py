@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.integrity.signatures import PublicKey
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Journal, WitnessAnswer
@@ -56,10 +56,7 @@ def witnesses(run: Evidence) -> Findings:
     if own is None:
         return
     believed = False
-    by_url = defaultdict[str, list[WitnessAnswer]](list)
-    for each in own.answers:
-        by_url[each.answer.url].append(each)
-    for url, shown in by_url.items():
+    for url, shown in grouped((each.answer.url, each) for each in own.answers).items():
         found = _stated(run, shown)
         failures = [found.wrong] if found.wrong else list(_times(run, own, found))
         if run.manifest.monitored:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.host.schedulers import job_variable
 from aiperf_hpc.rules.rule import Each, Findings, Found, Required
 from aiperf_hpc.rules.validity.evidence import RunEvidence
@@ -157,10 +158,8 @@ def accelerator_use(replicas: Iterable[ReplicaHistory], *, on_cpus: bool) -> Acc
     listed = list(replicas)
     on_cpus = on_cpus and not any(r.machine is not None and r.machine.accelerators for r in listed)
     ranks = Counter(host for each in listed for host in hosts_of(each))
-    told_by: defaultdict[str, list[RankDescription]] = defaultdict(list)
-    for replica in listed:
-        for description in replica.described.values():
-            told_by[description.host].append(description)
+    described = (each for replica in listed for each in replica.described.values())
+    told_by = grouped((each.host, each) for each in described)
     there = {
         host: max(map(_accelerators, descriptions))
         for host, descriptions in told_by.items()

@@ -117,6 +117,11 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join("-".join(str(n) for n in part) for part in parts)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 host``, ``1,024 hosts``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def few(names: Sequence[str], most: int = NAMED) -> str:
     """Return the first names and the number of others: ``r0, r1, r2 and 5 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

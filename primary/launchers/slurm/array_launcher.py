@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 
 from aiperf_hpc.errors import UNSEEN_RUN_STATUS, SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.formatting import ranges
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.batch_script import (
     batch_script,
@@ -118,9 +119,7 @@ class ArrayLauncher(SlurmLauncher):
 
     def _elements_of(self, replicas: Collection[str]) -> list[str]:
         """Return the array elements of these replicas, as one SLURM expression per job."""
-        numbers: dict[str, list[int]] = {}
-        for name in replicas:
-            numbers.setdefault(self._jobs[name], []).append(replica_number(name))
+        numbers = grouped((self._jobs[name], replica_number(name)) for name in replicas)
         return [f"{job}_[{_ranges(each)}]" for job, each in numbers.items()]
 
     @property
@@ -309,7 +308,4 @@ def array_option(replicas: Sequence[str]) -> str:
 
 def _ranges(numbers: Iterable[int]) -> str:
     """Return numbers in SLURM's array notation, e.g. 2-5,7."""
-    places = enumerate(sorted(numbers))
-    # Consecutive numbers have equal differences from their indices.
-    runs = [[n for _, n in run] for _, run in groupby(places, key=lambda each: each[1] - each[0])]
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return ranges(tuple(numbers)).replace(" ", "")

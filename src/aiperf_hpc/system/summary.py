@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aiperf_hpc.formatting import few, size
+from aiperf_hpc.grouping import grouped
 from aiperf_hpc.system.description import (
     Accelerator,
     FileSystem,
@@ -85,9 +86,7 @@ def summarize(
 
 def group_nodes(nodes: Mapping[str, NodeDescription]) -> tuple[NodeGroup, ...]:
     """Group equal nodes, given by host name; the largest group is first."""
-    alike: defaultdict[str, list[str]] = defaultdict(list)
-    for host, node in nodes.items():
-        alike[_likeness(node)].append(host)
+    alike = grouped((_likeness(node), host) for host, node in nodes.items())
     found = [
         NodeGroup(count=len(hosts), hosts=tuple(hosts), node=nodes[hosts[0]])
         for group in alike.values()
