@@ -18,17 +18,8 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import generated
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.weather.fields import (
-    AROUND,
-    FORMULA,
-    Kind,
-    Mask,
-    Phenomenon,
-    draw,
-    field_words,
-    make_fields,
-    phenomenon_words,
-)
+from aiperf_hpc.replica.data.weather import phenomena
+from aiperf_hpc.replica.data.weather.fields import FORMULA, field_words, make_fields
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 BOX_CHANNELS = (
@@ -43,7 +34,7 @@ MASK_CHANNELS = (
     "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
     "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
 )  # fmt: skip
-CLASSES = {Kind.RIVER: 2, Kind.CYCLONE: 1}
+CLASSES = {phenomena.Kind.RIVER: 2, phenomena.Kind.CYCLONE: 1}
 """Number of classes in a mask; 0 is the background. Cells of both phenomena have the last."""
 
 Integers = NDArray[np.int32]
@@ -55,7 +46,7 @@ class Labels(NamedTuple):
     name: str
     """Name of the labels' array."""
     spec: TensorSpec
-    make: Callable[[Sequence[Phenomenon], Sequence[Mask]], Integers]
+    make: Callable[[Sequence[phenomena.Phenomenon], Sequence[phenomena.Mask]], Integers]
     """Returns a sample's labels from its phenomena and the cells of each of them."""
     read: bool
     """Whether the network also reads the labels in training, in addition to the loss."""
@@ -77,15 +68,15 @@ def load_masks(config: DatasetConfig, cores: int) -> generated.GeneratedDataset:
     return _load(config, MASK_CHANNELS, labels, weaker=False)
 
 
-def boxes(planted: Sequence[Phenomenon], marked: Sequence[Mask]) -> Integers:
+def boxes(planted: Sequence[phenomena.Phenomenon], marked: Sequence[phenomena.Mask]) -> Integers:
     """Return the boxes of a sample, int32 (15, 5)."""
     found = np.full((MOST_BOXES, 5), NONE, np.int32)
     for row, each, cells in zip(found, planted, marked, strict=False):
-        row[:] = (*box(cells, each.along / AROUND), int(each.kind))
+        row[:] = (*box(cells, each.along / phenomena.AROUND), int(each.kind))
     return found
 
 
-def box(cells: Mask, middle: float) -> tuple[int, int, int, int]:
+def box(cells: phenomena.Mask, middle: float) -> tuple[int, int, int, int]:
     """Return the box of marked cells, (top, left, bottom, right), excluding bottom and right.
 
     Args:
@@ -101,7 +92,7 @@ def box(cells: Mask, middle: float) -> tuple[int, int, int, int]:
     return int(rows[0]), left, int(rows[-1]) + 1, right
 
 
-def mask(planted: Sequence[Phenomenon], marked: Sequence[Mask]) -> Integers:
+def mask(planted: Sequence[phenomena.Phenomenon], marked: Sequence[phenomena.Mask]) -> Integers:
     """Return each cell's class, int32 (height, width)."""
     found = np.zeros(marked[0].shape, np.int32)
     for kind, number in CLASSES.items():
@@ -120,7 +111,7 @@ def _load(
         config: settings of the dataset; ``image_size`` is the number of rows of a map.
         channels: names of the fields, in their order.
         labels: labels of the phenomena.
-        weaker: see ``draw``.
+        weaker: see ``phenomena.draw``.
 
     Raises:
         DatasetError: the number of rows is odd.
@@ -143,7 +134,7 @@ def _load(
     )
 
     def make_sample(part: int, sample: int) -> tuple[NDArray[np.float16], Integers]:
-        planted = draw(part, sample, weaker=weaker)
+        planted = phenomena.draw(part, sample, weaker=weaker)
         fields, marked = make_fields(channels, height, part, sample, planted)
         return fields.astype(np.float16), labels.make(planted, marked)
 
@@ -172,7 +163,7 @@ def weather_sha256(config: DatasetConfig, channels: Sequence[str], *, weaker: bo
         (FORMULA, config.image_size, *counts, int(weaker), *channels),
         config.train_samples,
         lambda sample: (
-            phenomenon_words(generated.TRAINING, sample),
+            phenomena.phenomenon_words(generated.TRAINING, sample),
             field_words(channels[0], cells, generated.TRAINING, sample),
         ),
     )

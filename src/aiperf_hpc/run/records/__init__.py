@@ -16,6 +16,7 @@ from aiperf_hpc.run.records.base import *  # noqa: F403 -- the records are one v
 from aiperf_hpc.run.records.base import Event
 from aiperf_hpc.run.records.primary import *  # noqa: F403
 from aiperf_hpc.run.records.replica import *  # noqa: F403
+from aiperf_hpc.run.records.search import *  # noqa: F403
 from aiperf_hpc.run.records.trials import *  # noqa: F403
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import Count, Finite, Utc

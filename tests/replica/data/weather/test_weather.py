@@ -9,16 +9,15 @@ from tests.support.generated import generated
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.weather import datasets
-from aiperf_hpc.replica.data.weather.fields import (
+from aiperf_hpc.replica.data.weather.fields import CHANNELS, make_fields
+from aiperf_hpc.replica.data.weather.phenomena import (
     AROUND,
-    CHANNELS,
     Cyclone,
     Kind,
     Map,
     Range,
     River,
     draw,
-    make_fields,
 )
 
 HEIGHT = 48
