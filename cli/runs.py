@@ -26,9 +26,9 @@ from aiperf_hpc.results.views.run_catalog import (
     run_name,
 )
 from aiperf_hpc.results.views.run_view import RunState, outcome
+from aiperf_hpc.run.annotations import read_annotations, write_annotations
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.requests import read_annotations, write_annotations
 from aiperf_hpc.streams import warn, window_columns
 
 NARROW = ("run", "state", "score", "error", "valid")

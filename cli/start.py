@@ -49,10 +49,10 @@ from aiperf_hpc.primary.programs import start_command
 from aiperf_hpc.results.report.system import read_site
 from aiperf_hpc.results.views.run_catalog import RUNS
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.annotations import Annotations
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RequestedLauncher, RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.requests import Annotations
 from aiperf_hpc.streams import warn
 from aiperf_hpc.untrusted.bounds import MOST_NAME, NAME
 from aiperf_hpc.workloads.automl import WORKLOAD as AUTOML

@@ -25,9 +25,9 @@ from aiperf_hpc.primary.programs import output_for
 from aiperf_hpc.results.views.run_catalog import run_name
 from aiperf_hpc.rules.judgement import check_plan
 from aiperf_hpc.rules.rule import Division, violations_of
+from aiperf_hpc.run.annotations import Annotations, write_annotations
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.requests import Annotations, write_annotations
 from aiperf_hpc.run.storage import free_bytes, require_writable
 from aiperf_hpc.streams import warn
 from aiperf_hpc.trial import DatasetInfo

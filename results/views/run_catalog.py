@@ -24,10 +24,10 @@ from aiperf_hpc.results.views.telemetry import EnergyStatus
 from aiperf_hpc.results.views.time_split import total_time
 from aiperf_hpc.results.views.witnesses import UNWITNESSED, witness_line, witnesses_of
 from aiperf_hpc.rules.rule import Division, Violation
+from aiperf_hpc.run.annotations import Annotations, read_annotations
 from aiperf_hpc.run.journal import MOST_LINE_BYTES
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records.parsing import model_of
-from aiperf_hpc.run.requests import Annotations, read_annotations
 from aiperf_hpc.system.summary import node_rows
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_inside, open_inside, parsed_json

@@ -10,7 +10,7 @@ from tests.support.waiting import until
 
 from aiperf_hpc.formatting import si
 from aiperf_hpc.results.views import quantities
-from aiperf_hpc.run.requests import Annotations, write_annotations
+from aiperf_hpc.run.annotations import Annotations, write_annotations
 
 pytestmark = pytest.mark.browser
 

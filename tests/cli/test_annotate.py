@@ -24,8 +24,8 @@ from aiperf_hpc.primary.control.prepare import (
 )
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.annotations import Annotations, read_annotations, write_annotations
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.requests import Annotations, read_annotations, write_annotations
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e, \"'\n=cmd"
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0, failed=0, epochs=1)

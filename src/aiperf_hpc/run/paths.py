@@ -73,7 +73,7 @@ class RunPaths:
         return hashlib.sha256(bytes_inside(self.root, self.manifest)).hexdigest()
 
     annotations = _Below("annotations.json")
-    """Tags and the note of the run, if it has any (``run/requests.py``); no evidence."""
+    """Tags and the note of the run, if it has any (``run/annotations.py``); no evidence."""
     primary_journal = _Below("primary", "journal.jsonl")
     claims = _Below("primary", "claims")
     """The successive primaries of the run (``primary/control/claim.py``)."""
