@@ -37,8 +37,8 @@ SIMULATED, REPORTED = "simulated", "reported"
 OF_RECORDS = [each for each in FORGERIES if each.base != REPORTED]
 OF_FILES = [each for each in FORGERIES if each.base == REPORTED]
 SIGNED = {*OF_FILES, *{each.kind: each for each in OF_RECORDS if each.base == SIMULATED}.values()}
-"""Forgeries of a signed run in every suite: all of files, and one of each kind of records, which a
-file has. ``make trust`` tries the others."""
+"""Forgeries of a signed run that every suite tries: all of files, and one of each kind of records.
+``make trust`` tries the others."""
 
 
 def found(
